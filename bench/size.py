@@ -86,7 +86,8 @@ def shared(variants: tuple[Variant, ...]) -> Iterator[Measurement]:
 
 def held(variant: Variant, pins: LockedPlatform) -> Held:
     """Return a variant's blobs: its wheels, and its base if the lock has its size."""
-    made = (variant.python, str(variant.compression), str(variant.epoch))
+    pressed = f"{variant.compression.algorithm} {variant.compression.level}"
+    made = (variant.python, pressed, str(variant.epoch))
     base = pins.base if isinstance(pins.base, LockedDebianBase) and pins.base.digest else None
     below = {(str(base.digest),): _bytes(base.packages)} if base else {}
     layers = [wheels for wheels in pins.layers.values() if wheels]

@@ -1,7 +1,8 @@
 """Counts tests by kind at the end of a run, and with --record-proof commits what they showed of each image.
 
 Kinds: unit, golden (compares with a committed file), fuzz (thousands of cases a
-parser), engine (needs Docker), machines (several servers; faults).
+parser), engine (needs Docker), packages (gigabytes of real ones), machines (several servers; faults), cluster (a real
+Kubernetes).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from drydock.lock import proof
 from drydock.repo import docs
 from tests.support import damage
 
-KINDS = ("unit", "golden", "fuzz", "packages", "machines", "engine")
+KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "engine")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,7 +26,7 @@ class Component(NamedTuple):
     sha256: str = ""
     """Hash of the package's file, if the lock pins one."""
     source: str = ""
-    """Repository of a git commit."""
+    """Repository of a git commit, or address of an archive."""
     licence: str = ""
     within: str = ""
     """Name of the Python distribution whose wheel contains this package."""
@@ -72,6 +72,7 @@ def locked(variant: Variant, pins: LockedPlatform) -> tuple[Component, ...]:
 def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
     """Return the build inputs that are not installed packages: base image, source trees, vendor files."""
     found = [Component("git", item.name, item.commit, source=item.repository) for item in pins.sources if item.commit]
+    found += [Component("file", x.filename, "", sha256=x.sha256, source=x.url) for x in pins.sources if x.sha256]
     found += [
         Component("pypi", item.sdist.name, item.sdist.version, sha256=item.sdist.sha256)
         for item in pins.sources

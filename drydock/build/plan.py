@@ -25,7 +25,7 @@ def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[st
             "pins": _pins(lock.platforms[platform]),
             "platform": platform,
             "source_date_epoch": lock.source_date_epoch,
-            "compression": variant.compression.model_dump(mode="json"),
+            "compression": variant.compression.model_dump(mode="json", include={"algorithm", "level"}),
             "export": EXPORT,
         }
     )
@@ -95,6 +95,6 @@ def _pins(pins: LockedPlatform) -> dict[str, Any]:
         "layers": {name: [wheel.sha256 for wheel in wheels] for name, wheels in pins.layers.items()},
         "tools": [wheel.sha256 for wheel in pins.tools],
         "build": [wheel.sha256 for wheel in pins.build],
-        "sources": {source.name: source.commit or (source.sdist and source.sdist.sha256) for source in pins.sources},
+        "sources": {source.name: source.pin for source in pins.sources},
         "supplied": {name: [file.sha256 for file in files] for name, files in pins.supplied.items()},
     }

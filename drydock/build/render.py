@@ -24,6 +24,8 @@ from drydock.model.variant import Profile, ResolvedServing, Supplied, Variant
 
 VENV = "/opt/venv"
 PYTHON = f"{VENV}/bin/python3"
+HEADERS = "/include/"
+"""In patterns of trims: files that a compiler reads."""
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 EXCERPT = 20
@@ -208,8 +210,10 @@ def _files(item: Supplied) -> Quoted:
 
 
 def _trims(variant: Variant, layer: Layer) -> Iterator[Quoted]:
+    """Yield the options of trim.py; headers stay where vLLM is compiled against them."""
     for trim in variant.trims(layer):
-        options = {"--drop": trim.drop, "--strip": trim.strip}
+        drop = [pattern for pattern in trim.drop if not (variant.builds and HEADERS in pattern)]
+        options = {"--drop": drop, "--strip": trim.strip}
         quoted = [quoting.words(Quoted(option), *map(quoting.sh, globs)) for option, globs in options.items() if globs]
         yield quoting.words(quoting.sh(trim.distribution), *quoted, by=" \\\n        ")
 
@@ -229,7 +233,8 @@ def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield the named contexts except the base, with a description of each."""
     yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
     for source in variant.sources:
-        yield source.name, f"source code: {source.sdist or ' '.join(filter(None, (source.repository, source.ref)))}"
+        places = (source.sdist, source.repository, source.ref, source.url)
+        yield source.name, f"source code: {' '.join(filter(None, places))}"
     for item in variant.supplied:
         yield item.name, f"brought by the operator: {', '.join(item.patterns)}"
     yield "tools", "uv and the scripts of templates/tools; needed while building, absent from the image"

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from drydock.inputs.models import ModelFolder
 from drydock.model.locked import LockedFile
 from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, to_manifest
@@ -24,9 +25,13 @@ WHEEL = "application/vnd.drydock.wheel.v1+zip"
 SDIST = "application/vnd.drydock.sdist.v1+gzip"
 SOURCE = "application/vnd.drydock.source.v2.git-pack"
 """The objects of a commit and its submodules, which prove themselves (gitformat-pack(5))."""
+MODEL = "application/vnd.drydock.model.v1+json"
+MODEL_FILE = "application/vnd.drydock.model-file.v1"
 DEB = "application/vnd.debian.binary-package"
 """Registered with IANA."""
-STORED = (WHEEL, SDIST, DEB)
+ARCHIVE = "application/vnd.drydock.source-archive.v1"
+"""A release archive: tar.gz or tar.bz2."""
+STORED = (WHEEL, SDIST, DEB, ARCHIVE)
 """Media types of files that the store keeps under their sha256."""
 TITLE = "org.opencontainers.image.title"
 NAME = "org.opencontainers.image.ref.name"
@@ -61,12 +66,21 @@ class BundleOrigin(Record):
     """Whether tracked files differed from the commit."""
 
 
+class BundledModel(Record):
+    """A model, whose files are blobs of the archive."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    """Name of its folder."""
+    folder: ModelFolder
+
+
 class Bundle(Record):
     """bundle.json."""
 
     schema_: Literal[1] = Field(alias="schema")
     origin: BundleOrigin
     images: tuple[BundledImage, ...]
+    models: tuple[BundledModel, ...] = ()
 
 
 class Blob(NamedTuple):

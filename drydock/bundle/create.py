@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from drydock.attest import signing
 from drydock.bundle import archive
+from drydock.bundle import models as model_folders
 from drydock.bundle.contents import (
     BUNDLE,
     NAME,
@@ -19,12 +20,14 @@ from drydock.bundle.contents import (
     Blob,
     Bundle,
     BundledImage,
+    BundledModel,
     BundleOrigin,
     artifact,
     blob,
     titled,
 )
 from drydock.bundle.inputs import Gathered, gather
+from drydock.bundle.models import GatheredModel
 from drydock.config import matrix
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full, dumps, loads
@@ -45,6 +48,8 @@ class Created(Record):
     size: int
     images: Mapping[str, Mapping[str, str]]
     """Variant → platform → digest."""
+    models: Mapping[str, str]
+    """Name of a model's folder → where it is from: `org/name of HUB at REVISION`."""
     blobs: int
     not_included: tuple[str, ...]
     """Files that only their vendor may distribute."""
@@ -66,8 +71,10 @@ Entries = dict[str, dict[str, Any]]
 """Digest → entry in the index."""
 
 
-def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = ROOT) -> Created:
-    """Write a bundle of the targets, signed if a key is given.
+def create(
+    targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[Path] = (), root: Path = ROOT
+) -> Created:
+    """Write a bundle of the targets, and of the models in these folders, signed if a key is given.
 
     Raises InputError if a target is not built, FetchError if an input cannot be downloaded, LicenceError or
     UntrustedError if `publish` would refuse an image, DiskFullError.
@@ -78,9 +85,10 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = 
     variants = matrix.read_matrix(root)
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
     layouts = {name: push.built(variant, root) for name, variant in sorted(chosen.items())}
+    gathered = model_folders.gather(models)
     with disk_full(cache_home()):
         parts = [_part(layout) for found in layouts.values() for layout in found]
-        entries, blobs = _assemble(parts, layouts, root)
+        entries, blobs = _assemble(parts, layouts, gathered, root)
         index = archive.index_of(entries)
         archive.write(output, index, blobs, signing.sign_data(index, key) if key else b"")
     return Created(
@@ -88,6 +96,7 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = 
         bundle=blob(index).digest,
         size=output.stat().st_size,
         images=_images(parts),
+        models={model.record.name: _source_of(model.record) for model in gathered},
         blobs=len({item.digest for item in blobs}),
         not_included=tuple(line for part in parts for line in not_included(part.record)),
         signed=bool(key),
@@ -101,6 +110,7 @@ def report(created: Created) -> str:
     lines = [f"{created.file} ({created.size / 1e6:.0f} MB, {created.blobs} blobs)", f"bundle {created.bundle}{signed}"]
     for name, platforms in created.images.items():
         lines += [f"{name} ({platform}) {digest}" for platform, digest in platforms.items()]
+    lines += [f"model {name}: {source}" for name, source in created.models.items()]
     lines += [f"not included, supply it yourself: {line}" for line in created.not_included]
     return "\n".join(lines) + "\n"
 
@@ -148,8 +158,16 @@ def _base_blobs(layout: Path | None) -> list[Blob]:
     return [Blob(f"sha256:{path.name}", path.stat().st_size, path) for path in files]
 
 
+def _source_of(model: BundledModel) -> str:
+    folder = model.folder
+    return f"{folder.name} of {folder.hub} at {folder.revision}" if folder.hub else "files as they are, of no hub"
+
+
 def _assemble(
-    parts: Sequence[BundledPart], layouts: Mapping[str, Sequence[push.Layout]], root: Path
+    parts: Sequence[BundledPart],
+    layouts: Mapping[str, Sequence[push.Layout]],
+    models: Sequence[GatheredModel],
+    root: Path,
 ) -> tuple[Entries, list[Blob]]:
     """Return the index's entries and all blobs. The names in the index are those that `oras` and `skopeo` use."""
     entries: Entries = {}
@@ -168,12 +186,17 @@ def _assemble(
         if part.inputs.base:
             entry = loads((part.inputs.base / "index.json").read_bytes())["manifests"][0]
             entries[entry["digest"]] = {**entry, "annotations": {NAME: f"{name}-base"}}
-    manifest, own = _bundle_manifest(parts, root)
+    for model in models:
+        blobs += model.blobs
+        _add(entries, model.manifest, f"model-{model.record.name}")
+    manifest, own = _bundle_manifest(parts, [model.record for model in models], root)
     _add(entries, manifest, "bundle")
     return entries, [*blobs, *own]
 
 
-def _bundle_manifest(parts: Sequence[BundledPart], root: Path) -> tuple[Manifest, list[Blob]]:
+def _bundle_manifest(
+    parts: Sequence[BundledPart], models: Sequence[BundledModel], root: Path
+) -> tuple[Manifest, list[Blob]]:
     """Return the bundle's own manifest and its blobs: bundle.json, and the repository's files behind the images."""
     from drydock.attest.provenance import read_origin  # noqa: PLC0415 - as above
 
@@ -182,6 +205,7 @@ def _bundle_manifest(parts: Sequence[BundledPart], root: Path) -> tuple[Manifest
         schema_=1,
         origin=BundleOrigin(repository=origin.repository, commit=origin.commit, changed=origin.dirty),
         images=tuple(part.record for part in parts),
+        models=tuple(models),
     )
     config = blob(dumps(dump(bundle)).encode())
     names = _repository_files(root, {part.record.variant for part in parts})

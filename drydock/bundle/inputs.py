@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.build.job import Job
-from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
+from drydock.bundle.contents import ARCHIVE, COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError
 from drydock.core.files import dumps, file_sha256
@@ -93,9 +93,13 @@ def _stored(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
 
 
 def _sources(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
-    """Yield the source code from git: for each commit, its objects in one file."""
+    """Yield release archives, and the source code from git: for each commit, its objects in one file."""
     for source in pins.sources:
-        if not source.sdist:
+        if source.sha256:
+            title, path = f"sources/{source.filename}", store.path(source.sha256)
+            blob = Blob(f"sha256:{source.sha256}", path.stat().st_size, path)
+            yield f"{title} {source.sha256}", (blob, ARCHIVE, titled(title))
+        elif source.commit:
             title, pack = f"sources/{source.name}.pack", packs.path(str(source.commit), store)
             blob = Blob(f"sha256:{file_sha256(pack)}", pack.stat().st_size, pack)
             yield f"{title} {blob.digest}", (blob, SOURCE, {TITLE: title, COMMIT: str(source.commit)})

@@ -26,6 +26,7 @@ from drydock.build.job import (
     prepare,
 )
 from drydock.build.loaded import read_loaded, write
+from drydock.bundle import models as model_folders
 from drydock.bundle.admit import check_own_build, check_recorded, kept, read_documents, verify_signature
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
@@ -71,6 +72,10 @@ class Loaded(Record):
     files_new: int
     """Number of files added to the store."""
     not_included: tuple[str, ...]
+    models: tuple[str, ...]
+    """Folders of the models that were written."""
+    models_left: tuple[str, ...]
+    """Models of the bundle that were not, without --models."""
     signed: bool
     """Whether the signature was verified with --key."""
     vouched: bool
@@ -89,6 +94,8 @@ class LoadOptions(NamedTuple):
     """Context → folder with files that only their vendor may distribute."""
     key: str = ""
     """Public key whose owner must have signed the bundle."""
+    models: Path | None = None
+    """Folder to write the models to."""
 
 
 DEFAULTS = LoadOptions()
@@ -112,16 +119,20 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
         check_recorded(image, root)
         check_own_build(image)
     loading = _Loading(archive, default_store(), root, vouched=bool(options.key or options.digest))
+    model_folders.check(archive, bundle.models, options.models, vouched=loading.vouched)
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
     images = tuple(_load_image(loading, image, platforms, root) for image in bundle.images)
+    models = tuple(model_folders.load(archive, model, options.models) for model in bundle.models if options.models)
     return Loaded(
         bundle=archive.digest,
         origin=bundle.origin,
         images=images,
         files_new=loading.files_new,
         not_included=tuple(line for image in bundle.images for line in not_included(image, loading.store)),
+        models=tuple(map(str, models)),
+        models_left=() if options.models else tuple(model.name for model in bundle.models),
         signed=bool(options.key),
         vouched=loading.vouched,
         seconds=round(time.monotonic() - started, 1),
@@ -135,6 +146,8 @@ def report(loaded: Loaded) -> str:
     for image in loaded.images:
         engine = f", in the engine as {image.reference}" if image.reference else ""
         lines.append(f"{image.variant} ({image.platform}) {image.digest}{engine}")
+    lines += [f"model {folder}: each file has the hash that the bundle names" for folder in loaded.models]
+    lines += [f"model {name}: not written; --models FOLDER writes it" for name in loaded.models_left]
     if not all(image.rebuildable for image in loaded.images):
         changed = " with uncommitted changes" if loaded.origin.changed else ""
         lines.append(

@@ -16,23 +16,27 @@ if TYPE_CHECKING:
 CREATE = {
     "target": "variant id, alias or accelerator; repeatable",
     "output": "file to write",
+    "model": "folder of a model to include, such as one of `model pull`; repeatable",
     "sign": "sign with this cosign private key: a file, env://NAME, or a key service URI",
 }
 LOAD = {
     "engine": "also load the images into the engine",
     "digest": "expected digest of the bundle: sha256:…",
+    "models": "folder to write the bundle's models to; requires --key or --digest",
     "key": "public key whose owner must have signed the bundle",
     "context": "NAME=FOLDER: files that only their vendor may distribute, found by hash; repeatable",
 }
 
 
-def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = False) -> str:
-    """Create a bundle and return the report. Raises InputError without a target."""
-    if not targets:
+def create(
+    targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[str] = (), json: bool = False
+) -> str:
+    """Create a bundle and return the report. Raises InputError without a target and without a model."""
+    if not targets and not models:
         raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
 
-    created = creating.create(targets, output, key=key)
+    created = creating.create(targets, output, key=key, models=[Path(model) for model in models])
     return dumps(dump(created)) if json else creating.report(created)
 
 

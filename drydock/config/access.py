@@ -20,6 +20,8 @@ class Access(NamedTuple):
     proxies: Mapping[str, str] = {}
     credentials: Mapping[str, tuple[str, str]] = {}
     """Origin, such as https://index.example:443 → user and password."""
+    tokens: Mapping[str, str] = {}
+    """Origin → bearer token."""
     insecure_hosts: frozenset[str] = frozenset()
     mirrors: Mapping[str, str] = {}
     """Prefix of a URL → the prefix that replaces it."""

@@ -33,6 +33,7 @@ from drydock.model.variant import (
     Serving,
     Stack,
     StackContents,
+    Threshold,
     Variant,
 )
 from entrypoints.core.cascade import ACCELERATOR, STACK, VARIANT, cascade
@@ -136,6 +137,7 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
         "base": f"debian:{base.suite}" if base.kind == "debian" else base.reference,
         "platforms": list(variant.platforms),
         "hermetic": variant.hermetic,
+        "oldest_engine": variant.compression.oldest.model_dump(),
         **state._asdict(),
         "unresolved": list(state.unresolved),
     }
@@ -247,7 +249,7 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
 
 _MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
-_ADDED = ("trim",)
+_ADDED = ("trim", "system_sources")
 """Lists that are added to what is inherited; other lists replace it."""
 
 
@@ -281,6 +283,7 @@ def _check_stacks(
         yield from _check_layers(file.stack.layers, file.document)
         yield from _check_vllm(stacks[name], file.document)
         yield from _check_conversions(stacks[name], file.document)
+        yield from _check_sources(file.stack, file.document)
         if name in used:
             yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
 
@@ -292,6 +295,10 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
         missing.append("base")
     for field in missing:
         yield document.problem((), f"missing key {field!r}, here and in the stacks it inherits from"), ""
+    thresholds = {**accelerator.thresholds, **stack.thresholds}
+    run = stack.run or accelerator.run or Run()
+    for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
+        yield document.problem(("run", "more"), f"unknown threshold {name!r}"), nearest(name, thresholds)
     yield from _check_indexes(stack, document)
 
 
@@ -323,6 +330,19 @@ def _check_conversions(stack: Stack, document: YamlDocument) -> Iterator[Problem
                 f"{conversion.kind} comes from {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
             )
             yield document.problem(("conversions",), text), nearest(conversion.context, sources)
+
+
+def _check_sources(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
+    """Check that all source code says where it is: one place each, and for an archive its hash."""
+    for key in ("system_sources", "sources"):
+        for number, source in enumerate(getattr(stack, key)):
+            places = [name for name in ("repository", "sdist", "url") if getattr(source, name)]
+            if len(places) != 1:
+                found = " and ".join(places) or "none"
+                text = f"{source.name}: found {found} of repository, sdist and url, expected one"
+                yield document.problem((key, number), text), ""
+            elif bool(source.url) != (source.sha256 is not None):
+                yield document.problem((key, number), f"{source.name}: url and sha256 belong together"), ""
 
 
 def _check_settings(
@@ -411,6 +431,7 @@ _FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks)
+    thresholds = {**accelerator.thresholds, **stack.thresholds}
     return Variant.model_validate(
         part(StackContents, stack)
         | part(Serving, stack)
@@ -421,16 +442,23 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "id": name,
             "stack": row.stack,
             "base": stack.base or accelerator.base,
+            "sources": (*stack.system_sources, *stack.sources),
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
-            "run": stack.run or accelerator.run or Run(),
+            "run": _run(stack.run or accelerator.run or Run(), thresholds),
             "caches": {**accelerator.caches, **stack.caches},
-            "thresholds": {**accelerator.thresholds, **stack.thresholds},
+            "thresholds": thresholds,
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
             "kv_transfer": _transfer(stack, accelerator),
         }
     )
+
+
+def _run(run: Run, thresholds: Mapping[str, Threshold]) -> Run:
+    """Return the record without the options that this image cannot use."""
+    usable = (more for more in run.more if not more.threshold or thresholds[more.threshold].value)
+    return run.model_copy(update={"more": tuple(usable)})
 
 
 def _transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:

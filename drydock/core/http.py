@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +25,16 @@ def origin(url: str) -> str:
 def anonymous(request: requests.PreparedRequest) -> requests.PreparedRequest:
     """Send no password. As `auth`, it also keeps requests from reading ~/.netrc."""
     return request
+
+
+def bearer(token: str) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+    """Return what sends a token, as `auth` of a request. A redirect to another origin loses it."""
+
+    def add(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {token}"
+        return request
+
+    return add
 
 
 class Session(requests.Session):

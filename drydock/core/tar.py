@@ -111,7 +111,7 @@ def _records(data: bytes) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def open_tar(file: IO[bytes], mode: Literal["r:", "r|", "r:gz"]) -> Iterator[tarfile.TarFile]:
+def open_tar(file: IO[bytes], mode: Literal["r:", "r|", "r:gz", "r:bz2"]) -> Iterator[tarfile.TarFile]:
     """Open an archive to read with `members`. Raises tarfile.TarError or OSError for everything wrong with it."""
     try:
         with tarfile.open(fileobj=file, mode=mode, tarinfo=Header) as archive:

@@ -195,7 +195,7 @@ def _missing_code(pinned: Sequence[LockedSource], store: Store) -> Iterator[tupl
     """Yield name and commit of the source code that the store lacks; its size is not known."""
     for source in pinned:
         if not sources.stored(source, store):
-            yield f"{source.name} {source.repository}@{source.commit}", 0
+            yield f"{source.name} {source.url or source.repository}@{source.pin}", 0
 
 
 def _refuse_missing(missing: Sequence[tuple[str, int]], command: str) -> None:

@@ -1,7 +1,7 @@
-"""Fetches source code by git commit or by a source distribution's hash, into a folder to compile from. IO.
+"""Fetches source code by git commit, or by the hash of an archive, into a folder to compile from. IO.
 
-The store has the objects of a commit, and source distributions as files. Both are checked before each use, and unpacked
-afresh: a folder that was unpacked earlier is used only if it is the same, byte for byte.
+The store has the objects of a commit, and source distributions and release archives as files. All are checked before
+each use, and unpacked afresh: a folder that was unpacked earlier is used only if it is the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import below
 from drydock.inputs import git, packs, trees, wheels
+from drydock.inputs.indexes import access, read_indexes
 from drydock.inputs.store import Store, whole_folder
+from drydock.inputs.transfer import Wanted, download
 from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode
@@ -26,10 +28,14 @@ from drydock.model.variant import SourceCode
 def resolve_source(
     source: SourceCode, target: Environment, store: Store, env: Mapping[str, str] = os.environ
 ) -> LockedSource:
-    """Pin source code; a commit in the stack is used as it is. Raises InputError or FetchError."""
+    """Pin source code; a commit or a hash in the stack is used as it is. Raises InputError or FetchError."""
     if source.sdist:
         pinned = wheels.resolve_sdist(source.sdist, target, store, env)
         return LockedSource(name=source.name, sdist=pinned, verified=True, source="the index")
+    if source.sha256:
+        proven = store.has(source.sha256)
+        pin = LockedSource(name=source.name, url=source.url, sha256=source.sha256, source=source.source)
+        return pin.model_copy(update={"verified": proven})
     if source.commit:
         stored_already = packs.proves(source.name, source.commit, store, env)
         return _locked_git(source, source.commit, verified=stored_already, origin=source.source)
@@ -37,13 +43,18 @@ def resolve_source(
 
 
 def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
-    """Fetch source code into the store; return its file: objects of git, or a source distribution.
+    """Fetch source code into the store; return its file: objects of git, or an archive.
 
     Raises FetchError. Whoever uses the file checks it.
     """
     if source.sdist:
         wheels.fetch_sdists((source.sdist,), target, store, env)
         return store.path(source.sdist.sha256)
+    if source.sha256:
+        if not store.has(source.sha256):
+            wanted = Wanted(source.filename, source.sha256, None, (source.url,))
+            download(store, [wanted], access(read_indexes(env), env))
+        return store.path(source.sha256)
     packs.fetch(source.name, source.repository, str(source.commit), store, env)
     return packs.path(str(source.commit), store)
 
@@ -51,11 +62,11 @@ def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[
 def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
     """Return a folder with exactly the files of some source code; fetch it if the store lacks it. Raises FetchError."""
     archive = fetch(source, target, store, env)
-    key = source.sdist.sha256 if source.sdist else str(source.commit)
+    key = str(source.pin)
     final = below(store.home / "sources", key)
     with whole_folder(final) as fresh:
-        if source.sdist:
-            store.verify(source.sdist.sha256)
+        if not source.commit:
+            store.verify(key)
             trees.unpack(archive, fresh, source.name)
         else:
             packs.check_out(source.name, key, fresh, store, env)
@@ -77,6 +88,8 @@ def stored(source: LockedSource, store: Store) -> bool:
     """Tell whether the store has the source code."""
     if source.sdist:
         return store.has(source.sdist.sha256, source.sdist.size)
+    if source.sha256:
+        return store.has(source.sha256)
     return packs.path(str(source.commit), store).is_file()
 
 

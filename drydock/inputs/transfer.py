@@ -233,11 +233,13 @@ def request_options(access: Access, url: str) -> dict[str, Any]:
 
 
 def _auth(access: Access, url: str) -> Any:
-    """Return the login for a URL: its own, the one configured for its origin, or that of ~/.netrc for its host.
+    """Return the login for a URL: its own, the one or the token configured for its origin, or ~/.netrc's for its host.
 
     The last one names no scheme and no port, so it is never sent without TLS, except to this machine.
     """
     parts = urlsplit(url)
+    if token := access.tokens.get(http.origin(url)):
+        return http.bearer(token)
     login = requests.utils.get_auth_from_url(url) if parts.username else access.credentials.get(http.origin(url))
     if not login and (parts.scheme == "https" or is_loopback(parts.hostname or "")):
         login = requests.utils.get_netrc_auth(url)

@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from drydock.core.errors import FetchError
 from drydock.core.files import file_sha256
@@ -40,14 +41,14 @@ class Budget:
 
 
 def unpack(archive: Path, folder: Path, name: str) -> None:
-    """Unpack a source distribution into an empty folder, without its top-level folder.
+    """Unpack source code, as tar.gz or tar.bz2, into an empty folder, without its top-level folder.
 
     Raises FetchError for a damaged archive, for a path or link that leads out of it, and beyond the limits.
     """
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         whole = Path(temporary)
         try:
-            with archive.open("rb") as file, open_tar(file, "r:gz") as tar:
+            with archive.open("rb") as file, open_tar(file, "r:bz2" if _is_bz2(file) else "r:gz") as tar:
                 _extract(tar, whole, Budget(name))
         except BROKEN as error:
             if isinstance(error, OSError) and error.errno in UNUSUAL:
@@ -58,6 +59,13 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
             raise FetchError(f"{name}: found {len(inner)} entries in the source distribution, expected one folder")
         for path in inner[0].iterdir():
             path.rename(folder / path.name)
+
+
+def _is_bz2(file: IO[bytes]) -> bool:
+    """Tell whether a file begins as bzip2's do; it is read from its start afterwards."""
+    start = file.read(3)
+    file.seek(0)
+    return start == b"BZh"
 
 
 def _extract(tar: tarfile.TarFile, folder: Path, budget: Budget) -> None:

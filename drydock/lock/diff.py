@@ -122,7 +122,7 @@ def _facts(lock: Lock) -> dict[str, Any]:
         facts[f"platforms.{platform}.base.digest"] = pins.base.digest
         facts[f"platforms.{platform}.image.digest"] = pins.image.digest if pins.image else None
         for source in pins.sources:
-            facts[f"platforms.{platform}.sources.{source.name}"] = source.commit
+            facts[f"platforms.{platform}.sources.{source.name}"] = source.commit or source.sha256
         for context, files in pins.supplied.items():
             facts |= {f"platforms.{platform}.supplied.{context}.{file.filename}": file.sha256 for file in files}
         for context, reason in pins.unresolved.items():

@@ -64,11 +64,15 @@ class Kept(NamedTuple):
             return False
         return not self.upgrade.names & {wheel.name for wheel in (*_layers(self.pins), *self.pins.build)}
 
-    def preferred(self) -> tuple[tuple[str, str], ...]:
-        """Return the versions to take again where the requirements allow it."""
+    def preferred(self, *, building: bool = False) -> tuple[tuple[str, str], ...]:
+        """Return the versions to take again where the requirements allow it: of the image, or of what compiles it.
+
+        The two may have different versions of a distribution, such as setuptools.
+        """
         if self.pins is None:
             return ()
-        wheels = {wheel.name: wheel.version for wheel in (*_layers(self.pins), *self.pins.build)}
+        own, other = _layers(self.pins), self.pins.build
+        wheels = {wheel.name: wheel.version for wheel in ((*own, *other) if building else (*other, *own))}
         return tuple((name, version) for name, version in sorted(wheels.items()) if not self.upgrade.covers(name))
 
     def files(self, found: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
@@ -112,6 +116,8 @@ class Kept(NamedTuple):
             return None
         if wanted.sdist:
             return known if known.sdist and _satisfies(known.sdist, wanted.sdist) else None
+        if wanted.url:
+            return known if (known.url, known.sha256) == (wanted.url, wanted.sha256) else None
         if not known.commit or known.repository != wanted.repository:
             return None
         return known if known.commit == wanted.commit or (self.same and not wanted.commit) else None

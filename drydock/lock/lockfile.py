@@ -269,10 +269,10 @@ def _keep_confirmed(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform
 
 
 def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
-    """Keep the mark of commits that were fetched before, possibly on another machine."""
-    fetched = {(source.repository, source.commit) for source in old.sources if source.verified and source.commit}
+    """Keep the mark of source code that was fetched before, possibly on another machine."""
+    fetched = {(source.repository, source.pin) for source in old.sources if source.verified and source.pin}
     sources = tuple(
-        source.model_copy(update={"verified": source.verified or (source.repository, source.commit) in fetched})
+        source.model_copy(update={"verified": source.verified or (source.repository, source.pin) in fetched})
         for source in pins.sources
     )
     return pins.model_copy(update={"sources": sources})

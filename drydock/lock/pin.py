@@ -100,16 +100,16 @@ def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, t
         unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "wheels"}
         return old.layers, old.build
     log(f"{variant.id}: resolving Python distributions for {place.platform}")
-    prefer = place.kept.preferred()
+    kept = place.kept
     request = ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
         exclude=tuple(exclusion.name for exclusion in variant.exclude),
         public=variant.indexes,
-        prefer=prefer,
+        prefer=kept.preferred(),
     )
     own = resolve.named(variant.indexes, variant.build_requirements)
-    build = ResolveRequest(variant.build_requirements, public=own, prefer=prefer)
+    build = ResolveRequest(variant.build_requirements, public=own, prefer=kept.preferred(building=True))
     try:
         found = tuple(_resolved(place, each) if each.requirements else () for each in (request, build))
     except InputError as error:
@@ -209,7 +209,7 @@ def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[Locke
             place.failed(source.name, error)
             known = LockedSource(name=source.name, repository=source.repository, source=source.source)
             yield known
-        if known and not (known.commit or known.sdist):
+        if known and not known.pin:
             unresolved[source.name] = source.unresolved
 
 

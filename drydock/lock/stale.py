@@ -94,6 +94,9 @@ def _sources(wanted: Iterable[SourceCode], pins: LockedPlatform, where: str) -> 
             yield f"{where}: missing {source.name}"
         elif source.commit and source.commit != locked.commit:
             yield f"{where}.{source.name}.commit: locked with {locked.commit}, expected {source.commit}"
+        elif (source.url, source.sha256) != (locked.url, locked.sha256):
+            expected = f"expected {source.url} {source.sha256}"
+            yield f"{where}.{source.name}: locked with {locked.url} {locked.sha256}, {expected}"
         elif not source.sdist and source.repository != locked.repository:
             yield f"{where}.{source.name}.repository: locked with {locked.repository}, expected {source.repository}"
     yield from (f"{where}: contains {name}, which the stack does not have" for name in sorted(known))

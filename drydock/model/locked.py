@@ -12,6 +12,7 @@ from pydantic import Field
 
 from drydock.model.names import (
     Architecture,
+    ArchiveUrl,
     Commit,
     Distribution,
     Filename,
@@ -82,15 +83,29 @@ class LockedImageBase(Record):
 
 
 class LockedSource(Record):
-    """Source code, identified by a git commit or by a source distribution's hash."""
+    """Source code, identified by a git commit, or by the hash of a source distribution or a release archive."""
 
     name: Identifier
     repository: RepositoryUrl = ""
     commit: Commit | None = None
     sdist: LockedWheel | None = None
+    url: ArchiveUrl = Field(default="", exclude_if=lambda url: not url)  # or it would change older locks
+    """Address of a release archive."""
+    sha256: Sha256 | None = Field(default=None, exclude_if=lambda sha256: sha256 is None)
+    """Hash of that archive."""
     verified: bool = False
-    """Whether its repository or index confirmed it."""
+    """Whether its repository, index or server confirmed it."""
     source: OneLine
+
+    @property
+    def pin(self) -> str | None:
+        """Return what identifies the code: a commit, or the hash of a file; None if it is not pinned."""
+        return self.commit or self.sha256 or (self.sdist.sha256 if self.sdist else None)
+
+    @property
+    def filename(self) -> str:
+        """Return the name of the release archive."""
+        return self.url.rpartition("/")[2]
 
 
 class LockedFile(Record):

@@ -43,6 +43,13 @@ RepositoryUrl = Annotated[
         "the URL of a repository, with https, ssh, http, git or file",
     ),
 ]
+ArchiveUrl = Annotated[
+    str,
+    _text(
+        rf"^(?:https?://{_HOST}(?:/[A-Za-z0-9._~@%+=-]+)+\.tar\.(?:gz|bz2))?$",
+        "the http or https address of a .tar.gz or .tar.bz2 file",
+    ),
+]
 Filename = Annotated[
     str,
     _text(

@@ -11,6 +11,8 @@ from drydock.model import names
 from drydock.model.names import AbsoluteGlob, AbsolutePath, OneLine, VariableName
 from drydock.model.record import Because, Record, Setting, Source
 
+PciId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+
 
 class Word(Record):
     """One option of a container, and why it is needed."""
@@ -36,6 +38,16 @@ class Size(Word):
 
     value: Annotated[str, StringConstraints(pattern=r"^[0-9]+[kmgt]?b?$")]
     """In docker's syntax: 16g."""
+
+
+class Runtime(Word):
+    """A runtime of the container engine."""
+
+    install: OneLine = Field(
+        default="",
+        description="Optional: how to install and register it, in words that follow `hint:`.",
+        exclude_if=lambda words: not words,  # the key must not change profiles of accelerators without any
+    )
 
 
 class Minutes(Word):
@@ -78,12 +90,56 @@ class Privileged(Record):
     source: Source
 
 
+Shape = Annotated[str, StringConstraints(pattern=r"^([0-9]+ hosts of )?[0-9]+$")]
+
+
+class NodeKind(Record):
+    """Nodes of a managed Kubernetes that only pods with these labels in their nodeSelector get."""
+
+    architecture: OneLine
+    """Of their devices, as `facts` prints it."""
+    labels: Mapping[names.Word, names.Word]
+    """Label → value, of all these nodes."""
+    shape: names.Word
+    """Label that tells how many devices are connected, and how."""
+    shapes: Mapping[Shape, names.Word]
+    """Devices of a node, such as 4, or of several, such as 2 hosts of 4 → value of `shape`."""
+
+
 class Kubernetes(Record):
     """What a pod requests instead of device files."""
 
     resource: names.Word
     """Resource name of the vendor's device plugin, such as habana.ai/gaudi."""
     source: Source
+    nodes: tuple[NodeKind, ...] = Field(
+        default=(),
+        exclude=True,  # images do not need it
+        description="Optional: kinds of nodes whose labels a pod must select, by the architecture of their devices.",
+    )
+
+
+class More(Record):
+    """Options that a container needs in addition if it has many cards, or if its server runs on several hosts."""
+
+    where: OneLine
+    """Which containers need them, in words that follow "only": with more than four cards."""
+    cards: int = 0
+    """Smallest number of cards of such a container; 0 if their number does not matter."""
+    hosts: int = 1
+    """Smallest number of hosts of such a server (--nnodes)."""
+    pci: tuple[PciId, ...] = ()
+    """Cards that need them, by vendor and device in /sys/bus/pci: 1da3:1021. Without any, all."""
+    names: tuple[OneLine, ...] = ()
+    """Names that the vendor's tool gives to the same cards: HL-288E. Where `pci` has some, so must this."""
+    threshold: OneLine = ""
+    """Threshold of the stack that must be true; otherwise the image cannot use them."""
+    devices: tuple[DeviceNode, ...] = ()
+    """Device files to pass."""
+    capabilities: tuple[Word, ...] = ()
+    """Without CAP_."""
+    network: Word | None = None
+    """`host` if the host's own network interfaces are used."""
 
 
 class Run(Record):
@@ -95,7 +151,7 @@ class Run(Record):
     """Usual number of cards of a machine; --print assumes it on a machine without any."""
     visible: Word | None = None
     """Variable that selects cards and, after an equals sign, the value for all of them: HABANA_VISIBLE_DEVICES=all."""
-    runtime: Word | None = None
+    runtime: Runtime | None = None
     """Runtime of the container engine, such as habana."""
     gpus: Word | None = None
     """Value of docker's --gpus."""
@@ -125,3 +181,8 @@ class Run(Record):
     """Time that a first start may take before failed health checks count, if ten minutes are too few."""
     kubernetes: Kubernetes | None = None
     """Resource of the device plugin."""
+    more: tuple[More, ...] = Field(
+        default=(),
+        description="Optional: what only some containers need.",
+        exclude_if=lambda more: not more,  # the key must not change profiles of accelerators without any
+    )

@@ -42,7 +42,7 @@ class KvTransfer(Record):
     config: Mapping[Identifier, JsonValue] = {}
     """Further keys of --kv-transfer-config. A text {NAME} stands for a value of the plan: a port by its purpose, role,
     instance (number of the server, prefill first), prefills, decodes, servers, prefill_tp, prefill_dp, decode_tp,
-    decode_dp."""
+    decode_dp, decode_addresses (of nodes; those of a server are separated by commas, servers by semicolons)."""
     prefill: KvRole = "kv_producer"
     """kv_role of prefill servers."""
     decode: KvRole = "kv_consumer"

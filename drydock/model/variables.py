@@ -24,6 +24,11 @@ class Variables(Record):
         default=(), description="Optional: these change no compiled code and stay out of the compile cache's key."
     )
     devices: Names = Field(default=(), description="Optional: these select devices and can hide all of them.")
+    documented: Names = Field(
+        default=(),
+        exclude=True,  # images do not need it: `run --env` warns of a name that is nearly one of these
+        description="Optional: whole names that their programs document; `run --env` tells a misspelling by them.",
+    )
     files: Mapping[VariableName, OneLine] = Field(
         default={}, description="Optional: variables that name a file which must exist before vLLM starts, with a hint."
     )
@@ -35,5 +40,6 @@ class Variables(Record):
             compiling=(*self.compiling, *other.compiling),
             not_compiling=(*self.not_compiling, *other.not_compiling),
             devices=(*self.devices, *other.devices),
+            documented=(*self.documented, *other.documented),
             files={**self.files, **other.files},
         )

@@ -16,6 +16,7 @@ from drydock.model.checks import Check, Findings, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.names import (
     AbsolutePath,
+    ArchiveUrl,
     Commit,
     Distribution,
     FilenameGlob,
@@ -123,6 +124,19 @@ class Vllm(Record):
     origin: OneLine = Field(description="Required: who builds it.")
 
 
+class Engines(Record):
+    """The oldest engines that can pull and run an image."""
+
+    docker: str
+    containerd: str
+
+
+_ZSTD = Engines(docker="23.0", containerd="1.5")
+"""The first that unpack zstd. Source: release notes of Docker Engine 23.0 (moby/moby#41759) and containerd 1.5."""
+_OLDEST = Engines(docker="20.10", containerd="1.4")
+"""The oldest in use: Debian 12's own Docker, and the containerd with which Ascend verified its components."""
+
+
 class Compression(Record):
     """How the image's layers are compressed; it affects the digest."""
 
@@ -130,6 +144,20 @@ class Compression(Record):
     """Algorithm for all layers."""
     level: int
     """Level, on the algorithm's own scale."""
+    because: OneLine = Field(default="", description="Optional: which engines the users of the images have.")
+    source: OneLine = Field(default="", description="Optional: where the vendor says so.")
+
+    @property
+    def oldest(self) -> Engines:
+        """Return the oldest engines that can pull such layers."""
+        return _ZSTD if self.algorithm == "zstd" else _OLDEST
+
+    @property
+    def summary(self) -> str:
+        """Return the oldest engines and why, in one line."""
+        return (
+            f"Docker {self.oldest.docker} or containerd {self.oldest.containerd}, or later: layers are {self.algorithm}"
+        )
 
 
 class SourceCode(Record):
@@ -145,6 +173,16 @@ class SourceCode(Record):
     """Commit to compile; if left out, lock asks the repository for that of `ref`."""
     sdist: PinnedSdist = Field(
         default="", description="Optional: source distribution instead, such as vllm-tpu==0.32.0."
+    )
+    url: ArchiveUrl = Field(
+        default="",
+        description="Optional: address of a release archive instead, with `sha256`.",
+        exclude_if=lambda url: not url,  # the key must not change locks that were made before there was one
+    )
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="Optional: published hash of the archive at `url`.",
+        exclude_if=lambda sha256: sha256 is None,  # as above
     )
     unresolved: OneLine = Field(default="", description="Optional: why no commit is known.")
     source: Source
@@ -298,6 +336,8 @@ class Stack(StackContents, Serving):
     serve: Serve = {}
     checks: tuple[Check, ...] = ()
     """Checks in addition to the accelerator's: which drivers, devices and models work with these versions."""
+    system_sources: tuple[SourceCode, ...] = ()
+    """Source code that the accelerator's Dockerfile compiles itself; added to what the stack inherits."""
     run: Run | None = None
     """How its containers are started; wins over the accelerator's."""
     kv_transfer: Transfers = ()

@@ -1,4 +1,4 @@
-"""Several servers of a small real model on this machine, each in a container of its own, asked through their router. IO.
+"""Several servers of a small real model on this machine, each in a container, asked through their router. IO.
 
 Each container stands for a node, with an address of its own. Prefill and decode servers exchange the KV cache by NIXL
 over TCP; the servers of tp3 compute each token together, by vLLM's own multi-node.
@@ -35,7 +35,7 @@ from drydock.topology.words import served_name, url
 
 ROUTER = "router"
 HOST = "host.json"
-SUBNETS = [ipaddress.ip_network(f"172.{second}.213.0/28") for second in range(16, 32)]
+SUBNETS = [ipaddress.IPv4Network(f"172.{second}.213.0/28") for second in range(16, 32)]
 """Private networks (RFC 1918), of which the first that is free is used."""
 SMALL = (
     *("--max-model-len", "1024"),
@@ -124,7 +124,7 @@ def _record(folder: Path, image: str) -> None:
 
 
 def free_subnet() -> ipaddress.IPv4Network:
-    """Return the first of SUBNETS that neither the engine's networks nor this machine's routes use. Raises BuildError."""
+    """Return the first of SUBNETS that neither the engine nor a route of this machine uses. Raises BuildError."""
     networks = (each.attrs["IPAM"]["Config"] or () for each in docker.from_env().networks.list())
     used = [ipaddress.ip_network(one["Subnet"]) for each in networks for one in each if one.get("Subnet")]
     taken = [*used, *_routes(Path("/proc/net/route").read_text())]

@@ -206,9 +206,15 @@ def thresholds(variants: Sequence[Variant]) -> str:
 def run(variants: Sequence[Variant]) -> str:
     """Return the options that containers of one accelerator are started with."""
     nothing = ((NOTHING, "the options that every container gets are enough", ""),)
-    found = _spread(((word, word) for word in tuple(words(v.run)) or nothing) for v in variants)
+    found = _spread(((word, word) for word in (*(tuple(words(v.run)) or nothing), _engine(v))) for v in variants)
     lines = ((f"`{word[0]}`", _stacks(variants, holders), *word[1:]) for word, holders in found)
     return _table(("option", "stacks", "reason", "source"), lines)
+
+
+def _engine(variant: Variant) -> tuple[str, str, str]:
+    """Return the oldest engine, the reason and its source."""
+    engine, _, layers = variant.compression.summary.partition(": ")
+    return f"engine: {engine}", f"{layers}. {variant.compression.because}".strip(), variant.compression.source
 
 
 def _spread(each: Iterable[Iterable[tuple[Any, T]]]) -> list[tuple[T, list[int]]]:

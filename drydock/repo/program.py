@@ -27,7 +27,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
                                   "topology.status", "topology.logs", "topology.roll", "topology.down"),
     "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
-    "Ship it": ("publish", "bundle", "bundle.load"),
+    "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
     "Develop drydock": ("engine", "test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
                         "ci.propose", "ci.variables"),

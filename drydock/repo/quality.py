@@ -21,12 +21,13 @@ KINDS = {
     "unit": "not golden and not fuzz and not engine and not machines",
     "golden": "golden",
     "fuzz": "fuzz",
-    "engine": "engine and not packages",
+    "engine": "engine and not packages and not cluster",
     "packages": "packages",
     "topology": "machines",
+    "cluster": "cluster",
 }
 """Kind of test → pytest's marker expression."""
-WITH_ENGINE = ("engine", "packages", "topology")
+WITH_ENGINE = ("engine", "packages", "topology", "cluster")
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
 LINTERS = {

@@ -14,28 +14,39 @@ from pathlib import Path
 from drydock.build.job import OWN, STAND_INS
 from drydock.core.errors import InputError
 from drydock.model.record import Record
-from drydock.model.running import DeviceNode, Run, Word
-from drydock.model.variant import Variant
-from drydock.run import access
-from drydock.run.machine import Machine, assumed, is_pattern, pick
+from drydock.model.running import Run, Word
+from drydock.model.variant import Engines, Variant
+from drydock.run import access, asked, cards, more
+from drydock.run.machine import Machine
 
 API_PORT, STATUS_PORT = 8000, 8001
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
 """Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
 MODELS = "/models"
+MODEL_FLAG = "--model"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
 """Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+"""With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
+
+
+WITH_MODEL = (asked.SERVE, "plan", "warm", "convert", "bench")
+"""Verbs of the entrypoint that take --model."""
+ASSUMING = "this machine has none of these devices"
+INSTEAD = (MODEL_FLAG, "--url", "--compare", "--diff")
+"""Flags with which such a verb needs no other model: a server's (bench), or files' (bench, plan)."""
+LISTENING = (asked.SERVE, "plan", "warm")
+"""Verbs that start a server, or plan one: they take its address and ports."""
 
 
 class RunRequest(Record):
     """The user's options."""
 
-    model: str
-    """A folder, or a hub id."""
+    model: str = ""
+    """A folder, a hub id, or modelscope: and a hub id. Empty: none, which serve does not accept."""
     devices: str = ""
     """Device numbers, such as 0,1 or 0-3. Empty: all."""
     port: int = API_PORT
@@ -50,22 +61,37 @@ class RunRequest(Record):
     """A volume's name, or a folder's path, with a slash."""
     image: str = ""
     name: str = ""
+    env: tuple[str, ...] = ()
+    """NAME or NAME=VALUE."""
+    volumes: tuple[str, ...] = ()
+    """SOURCE:TARGET or SOURCE:TARGET:ro."""
+    network: str = ""
+    """The engine's network. Empty: what the record says."""
+    host: str = ""
+    """A recorded host that stands for the Kubernetes nodes. Empty: this machine, if it has the accelerator."""
     arguments: tuple[str, ...] = ()
-    """Flags for the entrypoint and vLLM, unchanged."""
+    """Flags for serve and vLLM, unchanged; or, if the first is no flag, another verb or a command, and its words."""
 
 
 class Bind(Record):
-    """A folder or file of the host, read-only in the container."""
+    """A folder or file of the host, in the container."""
 
     source: str
     target: str
+    read_only: bool = True
 
 
 class Container(Record):
     """The options of one container, in docker's terms."""
 
+    record: Run
+    """What the options are from, with the reason for each."""
     name: str
     image: str
+    compression: str
+    """Of the image's layers: zstd, gzip or uncompressed."""
+    oldest: Engines
+    """The oldest engines that can pull the image."""
     arguments: tuple[str, ...]
     model: Bind | None
     cache: str
@@ -81,6 +107,8 @@ class Container(Record):
     """Number of devices."""
     resource: str
     """Resource name of the Kubernetes device plugin; empty if there is none."""
+    nodes: Mapping[str, str]
+    """Labels of the Kubernetes nodes that its pod selects."""
     visible: Mapping[str, str]
     """The environment variable that selects devices; empty if there is none. In Kubernetes the plugin sets it."""
     runtime: str
@@ -98,6 +126,16 @@ class Container(Record):
     network: str
     user: str
     env: Mapping[str, str]
+    given: Mapping[str, str]
+    """The user's variables, which win over `env` and `visible`."""
+    named: tuple[str, ...]
+    """The user's variables whose values the shell has, or a secret."""
+    volumes: tuple[Bind, ...]
+    """The user's."""
+    once: bool
+    """Whether it runs something else than serve: it ends by itself, and clients cannot connect."""
+    claim: str
+    """Name of the claim of its cache in Kubernetes: that of the server."""
     hub: bool
     """Whether the model comes from the hub."""
     native: bool
@@ -112,30 +150,39 @@ class Container(Record):
 
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
-    run = variant.run
-    native = is_native(run, machine)
+    native = is_native(variant.run, machine)
+    verb, words = asked.split_verb(request.arguments)
     wanted = _chosen(variant, request.devices)
-    address = _address(run, request)
-    devices, lacking = _devices(run, machine, wanted, native=native)
-    cards = _cards(run, machine, wanted)
+    numbers = cards.numbers(variant.run, machine, wanted)
+    run, unknown = more.extended(variant.run, len(numbers), words, machine, native=native)
+    network = asked.parse_network(request.network) or _value(run.network)
+    address = _address(request, network)
+    devices, lacking = cards.devices(run, machine, wanted, native=native)
     mounts, absent = _mounts(run, machine, native=native)
-    model, reference = _model(request.model)
+    model, reference = _model(request.model) if request.model else (None, "")
+    variables = asked.parse_variables(request.env)
+    volumes = tuple(Bind(**asked.parse_volume(text)._asdict()) for text in request.volumes)
+    server = name_of(request.name or variant.id)
     groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
-    beyond = _beyond(run, machine, wanted)
+    beyond = cards.beyond(run, machine, wanted)
     return Container(
-        name=name_of(request.name or variant.id),
+        record=run,
+        name=server if verb == asked.SERVE or request.name else name_of(f"{server}-{asked.suffix_of(verb)}"),
         image=_image(request.image or f"{OWN}{variant.id}:latest"),
-        arguments=_arguments(run, request, address, reference),
+        compression=variant.compression.algorithm,
+        oldest=variant.compression.oldest,
+        arguments=(verb, *_flags(verb, request, network, address, reference), *words),
         model=model,
         cache=_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
         start=int(run.start.value.removesuffix("m")) if run.start else 0,
         address=address,
         port=request.port,
-        key_required=_needs_key(request, address),
+        key_required=verb == asked.SERVE and _needs_key(request, address),
         devices=() if run.privileged else devices,
-        count=len(cards),
+        count=len(numbers),
         resource=run.kubernetes.resource if run.kubernetes else "",
-        visible=_visible(run, wanted, cards),
+        nodes={},
+        visible=cards.visible(run, wanted, numbers),
         runtime=_value(run.runtime),
         gpus=_gpus(run, wanted),
         privileged=run.privileged is not None,
@@ -146,14 +193,26 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         ulimits=tuple(word.value for word in run.ulimits),
         shm=_value(run.shm) if not run.ipc else "",
         ipc=_value(run.ipc),
-        network=_value(run.network),
+        network=network,
         user=_value(run.user),
         env=_digest(request.image) | {name: text_of(setting.value) for name, setting in run.env.items()},
+        given=variables.given,
+        named=variables.named,
+        volumes=volumes,
+        once=verb != asked.SERVE,
+        claim=server,
         hub=model is None,
         native=native,
-        notes=(*_unknown(groups), *_elsewhere(run, wanted, native=native)),
+        notes=(
+            *_unknown(groups),
+            *_elsewhere(run, wanted, native=native),
+            *asked.misspelt((*variables.given, *variables.named), _known(variant)),
+            *_replaced(run, network),
+            *_unused(verb, reference),
+            *filter(None, [unknown]),
+        ),
         beyond=beyond,
-        missing=(*beyond, *lacking, *absent, *_no_folder(model)),
+        missing=(*beyond, *lacking, *absent, *_no_folder(model), *_no_source(volumes)),
     )
 
 
@@ -198,66 +257,6 @@ def _chosen(variant: Variant, text: str) -> tuple[int, ...] | None:
     return parse_numbers(text) if text else None
 
 
-def _beyond(run: Run, machine: Machine, wanted: Sequence[int] | None) -> tuple[str, ...]:
-    """Return the chosen cards that are not among this machine's, also of those that docker or a runtime passes."""
-    found = [(node, machine.matches(node.path)) for node in run.devices if node.each]
-    return tuple(
-        f"no device {number} among {node.path}"
-        for node, paths in found
-        if paths
-        for number in pick(paths, wanted or ())[1]
-    )
-
-
-def _devices(
-    run: Run, machine: Machine, wanted: Sequence[int] | None, *, native: bool
-) -> tuple[tuple[str, ...], list[str]]:
-    """Return the device files to pass, and those that are missing. A container runtime may pass some itself."""
-    nodes = [node for node in run.devices if not run.gpus and not (node.each and run.runtime)]
-    if not native:
-        numbers = wanted if wanted is not None else range(run.usual or 1)
-        usual = [node for node in nodes if not node.optional]
-        guessed = (path for node in usual for path in assumed(node, numbers))
-        return tuple(dict.fromkeys(guessed)), [f"no device {node.path}" for node in usual]
-    looked = [_look(node, machine.matches(node.path), wanted) for node in nodes]
-    lacking = [text for _, texts in looked for text in texts]
-    cards = [node for node in nodes if node.each]
-    if cards and not any(_cards_of(run, machine)):
-        lacking.append(f"no device {' or '.join(node.path for node in cards)}")
-    return tuple(dict.fromkeys(path for paths, _ in looked for path in paths)), lacking
-
-
-def _look(node: DeviceNode, found: Sequence[str], wanted: Sequence[int] | None) -> tuple[Sequence[str], list[str]]:
-    """Return which of the existing device files to pass, and what is missing."""
-    if node.each and found and wanted is not None:
-        return tuple(pick(found, wanted)[0].values()), []  # see `_beyond` for the others
-    missing = not found and not node.optional and not is_pattern(node.path)
-    return found, [f"no device {node.path}"] if missing else []
-
-
-def _cards_of(run: Run, machine: Machine) -> list[tuple[str, ...]]:
-    """Return the device files of each kind of which every card has one."""
-    return [machine.matches(node.path) for node in run.devices if node.each]
-
-
-def _cards(run: Run, machine: Machine, wanted: Sequence[int] | None) -> Sequence[int]:
-    """Return the numbers of the chosen cards, else of this machine's cards, else of as many as usual."""
-    if wanted is not None:
-        return wanted
-    return range(max(map(len, _cards_of(run, machine)), default=0) or run.usual or 1)
-
-
-def _visible(run: Run, wanted: Sequence[int] | None, cards: Sequence[int]) -> dict[str, str]:
-    """Return the variable that selects cards; empty if device files select them, which are renumbered inside."""
-    given = any(node.each for node in run.devices) and not run.privileged and not run.runtime
-    if not run.visible or run.gpus or given:
-        return {}
-    name, _, everything = run.visible.value.partition("=")
-    if wanted is None and (everything or not run.runtime):
-        return {name: everything} if everything else {}
-    return {name: ",".join(map(str, cards))}
-
-
 def _gpus(run: Run, wanted: Sequence[int] | None) -> str:
     if not run.gpus or wanted is None:
         return _value(run.gpus)
@@ -277,8 +276,8 @@ def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ..
 
 def _model(text: str) -> tuple[Bind | None, str]:
     """Return the mount of a model folder, and the value of the container's --model. Raises InputError."""
-    path = _expanded(text)
-    if text and (os.path.isdir(path) or path.is_absolute()):  # noqa: PTH112 - Path.is_dir raises for a too long name
+    path = asked.expanded(text)
+    if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
         whole = path.resolve()
         target = f"{MODELS}/{whole.name or 'model'}"
         return Bind(source=str(whole), target=target), target
@@ -287,14 +286,10 @@ def _model(text: str) -> tuple[Bind | None, str]:
     return None, text
 
 
-def _expanded(text: str) -> Path:
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises for an unknown user
-
-
 def _cache(text: str) -> str:
     """Return a volume's name, or a folder's absolute path. Raises InputError."""
     if "/" in text:
-        return str(_expanded(text).absolute())
+        return str(asked.expanded(text).absolute())
     if not _NAME.fullmatch(text):
         raise InputError(f"--cache {text}: expected a volume name, or a path with a slash", hint=f"./{text} is a path")
     return text
@@ -316,19 +311,26 @@ def _no_folder(model: Bind | None) -> list[str]:
     return [f"no folder {model.source}"] if model and not Path(model.source).is_dir() else []
 
 
-def _arguments(run: Run, request: RunRequest, address: str, reference: str) -> tuple[str, ...]:
-    """Return the entrypoint's arguments, including address and ports if the container uses the host's network."""
+def _no_source(volumes: Iterable[Bind]) -> list[str]:
+    return [f"no file or folder {bind.source}" for bind in volumes if not os.path.exists(bind.source)]  # noqa: PTH110 - as above
+
+
+def _flags(verb: str, request: RunRequest, network: str, address: str, reference: str) -> tuple[str, ...]:
+    """Return the verb's flags of drydock: the model, and with the machine's network the address and the ports."""
+    words = request.arguments
+    own = verb != asked.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
+    given = own or not reference or verb not in WITH_MODEL
+    model = () if given else (MODEL_FLAG, reference)
+    if network != asked.HOST or verb not in LISTENING:
+        return model
     ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
-    moved = ports if run.network and request.port != API_PORT else ()
-    host = (
-        (access.HOST_FLAG, address) if run.network and not access.value_of(request.arguments, access.HOST_FLAG) else ()
-    )
-    return ("serve", "--model", reference, *host, *moved, *request.arguments)
+    host = () if access.value_of(words, access.HOST_FLAG) else (access.HOST_FLAG, address)
+    return (*model, *host, *(ports if request.port != API_PORT else ()))
 
 
-def _address(run: Run, request: RunRequest) -> str:
-    """Return the address to listen on. With the host's network, vLLM's own --host wins."""
-    own = access.value_of(request.arguments, access.HOST_FLAG) if run.network else ""
+def _address(request: RunRequest, network: str) -> str:
+    """Return the address to listen on. With the machine's network, vLLM's own --host wins."""
+    own = access.value_of(request.arguments, access.HOST_FLAG) if network == asked.HOST else ""
     return own or request.address or access.LOOPBACK
 
 
@@ -368,4 +370,20 @@ def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
 def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Iterable[str]:
     if not native:
         number = f" {run.usual or 1} with" if wanted is None else ""
-        yield f"this machine has none of these devices; assuming{number} the usual device files"
+        yield f"{ASSUMING}; assuming{number} the usual device files"
+
+
+def _known(variant: Variant) -> Iterable[str]:
+    """Return the names of variables that mean something in this container."""
+    settings = (item.setting for item in variant.settings)
+    return (*variant.variables.documented, *variant.variables.devices, *variant.run.env, *variant.caches, *settings)
+
+
+def _replaced(run: Run, network: str) -> Iterable[str]:
+    if run.network and network != run.network.value:
+        yield f"--network {network} replaces {run.network.value}: {run.network.because}"
+
+
+def _unused(verb: str, reference: str) -> Iterable[str]:
+    if reference and verb not in WITH_MODEL:
+        yield f"{verb} gets no {MODEL_FLAG}: in the container the model is {reference}"

@@ -10,6 +10,7 @@ import yaml
 
 from drydock.core.errors import InputError
 from drydock.run.access import API_KEY, LOOPBACK, bracketed
+from drydock.run.asked import HOST, MODES
 from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container
 
 STOP_SECONDS = 30
@@ -59,15 +60,31 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
     options += [("--privileged",)] if container.privileged else []
     options += [(flag, value) for flag, values in flags.items() for value in values]
     options += [("--env", name) for name in _from_the_shell(container)]
-    binds = [*container.mounts, *([container.model] if container.model else [])]
-    options += [("--mount", _csv("type=bind", f"source={b.source}", f"target={b.target}", "readonly")) for b in binds]
+    options += [("--mount", _csv(*_bind(bind))) for bind in binds_of(container)]
     cache = (f"type={_cache_kind(container)}", f"source={container.cache}", f"target={CACHE}")
     return [*options, ("--mount", _csv(*cache))]
 
 
+def _bind(bind: Bind) -> tuple[str, ...]:
+    return ("type=bind", f"source={bind.source}", f"target={bind.target}", *(("readonly",) if bind.read_only else ()))
+
+
+def binds_of(container: Container) -> tuple[Bind, ...]:
+    """Return the files and folders of the host: the driver's, the model's, the user's."""
+    return (*container.mounts, *([container.model] if container.model else []), *container.volumes)
+
+
+def targets(container: Container) -> dict[str, str]:
+    """Return path in the container → what it is, of all that is mounted there but the user's volumes."""
+    model = {container.model.target: "the model"} if container.model else {}
+    driver = {bind.target: "the driver's" for bind in container.mounts}
+    return {CACHE: "the cache (--cache)", TMP: "memory for temporary files", **model, **driver}
+
+
 def _from_the_shell(container: Container) -> tuple[str, ...]:
     """Return the variables that docker passes on by name, if the shell has them, so that no text shows their values."""
-    return (*(FROM_THE_SHELL if container.hub else ()), API_KEY)
+    names = dict.fromkeys((*(FROM_THE_SHELL if container.hub else ()), API_KEY, *container.named))
+    return tuple(name for name in names if name not in container.given)
 
 
 def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), command: Sequence[str] = ()) -> list[str]:
@@ -95,7 +112,7 @@ def _csv(*fields: str) -> str:
 
 
 def _published(container: Container) -> tuple[str, ...]:
-    if container.network:
+    if container.once or container.network in (HOST, "none"):
         return ()
     return (
         f"{bracketed(container.address)}:{container.port}:{API_PORT}",
@@ -104,7 +121,12 @@ def _published(container: Container) -> tuple[str, ...]:
 
 
 def _environment(container: Container) -> dict[str, str]:
-    return {**container.env, **container.visible}
+    return merged({**container.env, **container.visible}, container)
+
+
+def merged(own: Mapping[str, str], container: Container) -> dict[str, str]:
+    """Return variables of the record with the user's, which win, whether they have a value or only a name."""
+    return {**{name: value for name, value in own.items() if name not in container.named}, **container.given}
 
 
 def _cache_kind(container: Container) -> str:
@@ -128,12 +150,12 @@ def compose_project(container: Container) -> dict[str, Any]:
     service = _without_interpolation(_service(container))
     if container.key_required:
         service["environment"][API_KEY] = KEY_WANTED
-    own = {"volumes": {"cache": {"name": container.cache}}} if _cache_kind(container) == "volume" else {}
-    return {"services": {container.name: service}, **_without_interpolation(own)}
+    volumes = {"volumes": {"cache": {"name": container.cache}}} if _cache_kind(container) == "volume" else {}
+    networks = {"networks": {container.network: {"external": True}}} if service.get("networks") else {}
+    return {"services": {container.name: service}, **networks, **_without_interpolation(volumes)}
 
 
 def _service(container: Container) -> dict[str, Any]:
-    binds = [*container.mounts, *([container.model] if container.model else [])]
     named = _cache_kind(container) == "volume"
     cache = {
         "type": _cache_kind(container),
@@ -144,7 +166,7 @@ def _service(container: Container) -> dict[str, Any]:
         "image": container.image,
         "container_name": container.name,
         "command": list(container.arguments),
-        "restart": "unless-stopped",
+        "restart": "" if container.once else "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
         "read_only": True,
         "tmpfs": [f"{TMP}:exec,mode=1777"],
@@ -158,11 +180,12 @@ def _service(container: Container) -> dict[str, Any]:
         "devices": [f"{path}:{path}" for path in container.devices],
         "shm_size": container.shm,
         "ipc": container.ipc,
-        "network_mode": container.network,
+        "network_mode": container.network if container.network in MODES else "",
+        "networks": [container.network] if container.network not in ("", *MODES) else [],
         "ports": list(_published(container)),
         "ulimits": dict(map(_ulimit, container.ulimits)),
         "environment": {**_environment(container), **dict.fromkeys(_from_the_shell(container))},
-        "volumes": [*(_compose_bind(bind) for bind in binds), cache],
+        "volumes": [*map(_compose_bind, binds_of(container)), cache],
         "deploy": _reservation(container),
     }
     return {key: value for key, value in service.items() if value}
@@ -188,7 +211,7 @@ def _compose_bind(bind: Bind) -> dict[str, Any]:
         "type": "bind",
         "source": bind.source,
         "target": bind.target,
-        "read_only": True,
+        **({"read_only": True} if bind.read_only else {}),
         "bind": {"create_host_path": False},
     }
 

@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import docker
 import docker.errors
 
 from drydock.build.job import STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError
+from drydock.model.variant import Variant
+from drydock.run import entrypoint
 from drydock.run.container import Container
 from drydock.run.machine import Machine
 
@@ -24,6 +26,8 @@ COMPLAINT = b"docker: "
 """How docker's own errors begin. The container's error output comes through the same pipe."""
 NOT_STARTED = (125, 126, 127)
 """Exit codes of `docker run` for what it could not start (docker run reference, exit status)."""
+AS_GZIP = "copy the image with `skopeo copy --dest-compress-format gzip --dest-force-compress-format`"
+"""What to do where the engine cannot be updated. The copy has another digest."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 STDERR = 2
 
@@ -53,20 +57,42 @@ class Here:
         digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
         return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
 
+    def docker_version(self) -> str:
+        """Return the version of the Docker engine; empty for another engine, such as Podman, and for none."""
+        try:
+            components = docker.from_env().version().get("Components") or ()
+        except docker.errors.DockerException:
+            return ""  # what follows says why
+        return next((str(item["Version"]) for item in components if item["Name"] == "Engine"), "")
+
+    def facts(self, variant: Variant, host: str = "") -> Mapping[str, Any]:
+        """Return what the entrypoint's `facts` finds on a recorded host, or else on this machine.
+
+        Raises InputError and HostError.
+        """
+        found: Mapping[str, Any] = entrypoint.ask(variant, "facts", host)
+        return found
+
     def pull(self, wanted: Container) -> None:
         """Pull an image; docker shows its progress on standard error. Raises EngineError or HostError."""
         done = _docker(["docker", "pull", wanted.image], stdout=STDERR)
         if done.returncode:
             raise explain(done.stderr, wanted)
 
-    def attach(self, argv: Sequence[str], wanted: Container) -> int:
+    def terminal(self) -> bool:
+        """Return whether this process has a terminal to pass on."""
+        return sys.stdin.isatty() and sys.stdout.isatty()
+
+    def attach(self, argv: Sequence[str], wanted: Container, *, terminal: bool = False) -> int:
         """Run docker in the foreground and return its exit code; it gets this process's signals.
 
-        Raises HostError or EngineError if docker could not start the container.
+        With `terminal`, docker reads this process's. Raises HostError or EngineError if docker could not start the
+        container.
         """
+        # A process group of its own: else a terminal's Ctrl-C would reach docker twice. But only the group in the
+        # foreground may read the terminal, and docker then sends Ctrl-C into the container as a character.
         try:
-            # A process group of its own: else a terminal's Ctrl-C would reach docker twice.
-            child = subprocess.Popen(argv, stderr=subprocess.PIPE, process_group=0)
+            child = subprocess.Popen(argv, stderr=subprocess.PIPE, process_group=None if terminal else 0)
         except FileNotFoundError as error:
             raise _no_docker(argv) from error
         before = {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
@@ -113,7 +139,9 @@ def explain(said: str, wanted: Container) -> DrydockError:
     text = _first_line(said)
     for pattern, error, problem, hint in _KNOWN:
         if found := re.search(pattern, text):
-            values = {**wanted.model_dump(), **found.groupdict(), "text": text}
+            runtime = wanted.record.runtime
+            install = (runtime and runtime.install) or "install the vendor's container toolkit"
+            values = {**wanted.model_dump(), **found.groupdict(), "text": text, "install": install}
             return error(problem.format(**values), hint=hint.format(**values))
     return EngineError(f"docker: {text}", hint="`docker info` shows whether the engine works")
 
@@ -123,7 +151,7 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
         r"(?i)(unknown or invalid runtime name|unknown runtime specified)",
         HostError,
         "container runtime {runtime}: the engine does not have it",
-        "install the vendor's container toolkit and restart the engine; `docker info` lists its runtimes",
+        "{install}, restart the engine; `docker info` lists its runtimes",
     ),
     (
         r"could not select device driver",
@@ -160,6 +188,12 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
         HostError,
         "{path}: no such file or folder on this machine",
         "--print shows what is mounted",
+    ),
+    (
+        r"invalid tar header|unsupported compression|unsupported media type .*zstd",
+        HostError,
+        "image {image}: this engine cannot unpack its layers: {text}",
+        f"Docker {{oldest[docker]}} and containerd {{oldest[containerd]}} can: update the engine, or {AS_GZIP}",
     ),
     (r"annot connect to the Docker daemon", EngineError, "no Docker engine answers", "run `./inv engine`"),
     (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ def check_verb(target: str, words: Sequence[str]) -> None:
         return
     raise InputError(
         f"{verb}: expected one of {', '.join(WITHOUT_IMAGE)}; any other verb needs the image, which contains vLLM",
-        hint=f"./inv run --target {target} --model MODEL serves in the image; -- plan --model MODEL shows how",
+        hint=f"./inv run --target {target} --model MODEL -- {shlex.join(words) or verb} runs it in the image",
     )
 
 

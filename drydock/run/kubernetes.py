@@ -1,5 +1,7 @@
 """A container → a Kubernetes Deployment, its Service and the PersistentVolumeClaim of its cache. Pure.
 
+Something else than serving is a Job without a Service, which runs once.
+
 Devices come from the vendor's device plugin. What a pod cannot request (ulimits, device files without a plugin, the
 container runtime) is returned as remarks.
 """
@@ -12,12 +14,14 @@ from typing import Any
 import yaml
 
 from drydock.run.access import API_KEY
-from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container, is_local
-from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER
+from drydock.run.asked import HOST
+from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Container, is_local
+from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
-SECRET, TOKEN = "huggingface", "HF_TOKEN"
+SECRET = "huggingface"  # noqa: S105 - its name
+"""Has what docker and compose pass on from the shell (FROM_THE_SHELL), each under its own name, and each optional."""
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start."""
 PRESTOP_SECONDS = 5
@@ -29,35 +33,51 @@ _ESCALATES = "SYS_ADMIN"
 
 
 def kubernetes_text(container: Container) -> str:
-    """Format Deployment, Service and PersistentVolumeClaim."""
+    """Format the documents."""
     return yaml.safe_dump_all(documents(container), sort_keys=False, width=1000, allow_unicode=True)
 
 
 def documents(container: Container) -> tuple[dict[str, Any], ...]:
-    """Return PersistentVolumeClaim, Deployment and Service."""
+    """Return PersistentVolumeClaim, Deployment and Service; for what runs once, PersistentVolumeClaim and Job."""
+    if container.once:
+        return _claim(container), _job(container)
     return _claim(container), _deployment(container), _service(container)
 
 
 def remarks(container: Container) -> Iterable[str]:
     """Yield what must be set up in the cluster, outside the manifest."""
+    yield from _secret_remarks(container)
+    if container.once and container.resource:
+        yield f"the Job waits until {container.count} of {container.resource} are free on a node"
+    if is_local(container.image):
+        yield f"image {container.image} exists on this machine only: push it and pass --image"
+    yield from _node_remarks(container)
+    own = [("model", container.model)] if container.model else []
+    for what, bind in (*own, *(("volume", bind) for bind in container.volumes)):
+        yield f"{what} {bind.source}: must exist on the node, or replace hostPath by a volume claim"
+    for name in container.groups:
+        if not name.isdigit():
+            yield f"group {name}: left out, because its number on the nodes is unknown"
+
+
+def _secret_remarks(container: Container) -> Iterable[str]:
     if container.key_required:
         yield (
             f"secret {KEY_SECRET}: the pod starts only with it; `kubectl create secret generic {KEY_SECRET}"
             f" --from-env-file=FILE` makes it of a file that sets {API_KEY}"
         )
-    if is_local(container.image):
-        yield f"image {container.image} exists on this machine only: push it and pass --image"
+    for name in _named_secrets(container):
+        yield f"secret {secret_of(name)}: the pod starts only with it; its key {name} has the value of --env {name}"
+
+
+def _node_remarks(container: Container) -> Iterable[str]:
+    """Yield what the nodes must have."""
     if container.runtime:
         yield f"runtime {container.runtime}: make it the nodes' default, or set runtimeClassName"
     if container.ulimits:
         yield f"ulimits {', '.join(container.ulimits)}: a pod cannot set them; configure the nodes' container runtime"
     if container.devices and not container.resource:
         yield f"devices {', '.join(container.devices)}: a pod needs a device plugin for them; none is known"
-    if container.model:
-        yield f"model {container.model.source}: must exist on the node, or replace hostPath by a volume claim"
-    for name in container.groups:
-        if not name.isdigit():
-            yield f"group {name}: left out, because its number on the nodes is unknown"
 
 
 def _named(kind: str, version: str, container: Container, **fields: Any) -> dict[str, Any]:
@@ -66,12 +86,15 @@ def _named(kind: str, version: str, container: Container, **fields: Any) -> dict
 
 
 def _labels(container: Container) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "vllm", "app.kubernetes.io/instance": container.name}
+    """Return the labels that a Service selects pods by; a Job has others, or it would get requests."""
+    name = "drydock-job" if container.once else "vllm"
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": container.name}
 
 
 def _claim(container: Container) -> dict[str, Any]:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": CACHE_SIZE}}}
-    return _named("PersistentVolumeClaim", "v1", container, spec=spec)
+    server = container.model_copy(update={"name": container.claim, "once": False})
+    return _named("PersistentVolumeClaim", "v1", server, spec=spec)
 
 
 def _service(container: Container) -> dict[str, Any]:
@@ -90,10 +113,16 @@ def _deployment(container: Container) -> dict[str, Any]:
     return _named("Deployment", "apps/v1", container, spec=spec)
 
 
+def _job(container: Container) -> dict[str, Any]:
+    """Return a Job that is tried once: a check that fails fails again, and a failed conversion leaves its log."""
+    template = {"metadata": {"labels": _labels(container)}, "spec": {"restartPolicy": "Never", **_pod(container)}}
+    return _named("Job", "batch/v1", container, spec={"backoffLimit": 0, "template": template})
+
+
 def _pod(container: Container) -> dict[str, Any]:
     host = {
-        "hostNetwork": container.network == "host",
-        "dnsPolicy": "ClusterFirstWithHostNet" if container.network == "host" else "",
+        "hostNetwork": container.network == HOST,
+        "dnsPolicy": "ClusterFirstWithHostNet" if container.network == HOST else "",
         "hostIPC": container.ipc == "host",
     }
     return {
@@ -101,6 +130,7 @@ def _pod(container: Container) -> dict[str, Any]:
         "terminationGracePeriodSeconds": PRESTOP_SECONDS + STOP_SECONDS,  # both begin with the pod's deletion
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # else a service named vllm sets VLLM_PORT, which vLLM reads
+        **({"nodeSelector": dict(container.nodes)} if container.nodes else {}),
         "securityContext": _pod_security(container),
         "containers": [_container(container)],
         "volumes": list(_volumes(container)),
@@ -129,18 +159,29 @@ def _container(container: Container) -> dict[str, Any]:
         "name": "vllm",
         "image": container.image,
         "args": [_literal(word) for word in container.arguments],
-        "ports": [
-            {"name": "http", "containerPort": _port(container, API_PORT)},
-            {"name": "status", "containerPort": _port(container, STATUS_PORT)},
-        ],
+        **({} if container.once else {"ports": _ports(container)}),
         "env": list(_environment(container)),
         **resources,
         "securityContext": _security(container),
+        **({} if container.once else _watched(container)),
+        "volumeMounts": list(_volume_mounts(container)),
+    }
+
+
+def _ports(container: Container) -> list[dict[str, Any]]:
+    return [
+        {"name": "http", "containerPort": _port(container, API_PORT)},
+        {"name": "status", "containerPort": _port(container, STATUS_PORT)},
+    ]
+
+
+def _watched(container: Container) -> dict[str, Any]:
+    """Return the probes of a server, and what happens before its end."""
+    return {
         "startupProbe": _probe("/startupz", max(START_SECONDS, 60 * container.start) // ASK_EVERY),
         "readinessProbe": _probe("/readyz", 1),
         "livenessProbe": _probe("/livez", 3),
         "lifecycle": {"preStop": {"exec": {"command": [*PAUSE, f"import time; time.sleep({PRESTOP_SECONDS})"]}}},
-        "volumeMounts": list(_volume_mounts(container)),
     }
 
 
@@ -151,16 +192,29 @@ def _literal(text: str) -> str:
 
 def _port(container: Container, usual: int) -> int:
     """Return the port inside the container: with the host's network, the requested one."""
-    return usual - API_PORT + container.port if container.network else usual
+    return usual - API_PORT + container.port if container.network == HOST else usual
 
 
 def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
-    for name, value in container.env.items():
+    for name, value in merged(container.env, container).items():
         yield {"name": name, "value": _literal(value)}
     if container.hub:
-        yield _secret(TOKEN, SECRET, optional=True)
+        yield from (_secret(name, SECRET, optional=True) for name in FROM_THE_SHELL if name not in container.named)
+    for name in _named_secrets(container):
+        yield _secret(name, secret_of(name), optional=False)
     if container.key_required:
         yield _secret(API_KEY, KEY_SECRET, optional=False)
+
+
+def _named_secrets(container: Container) -> tuple[str, ...]:
+    """Return the user's variables that a pod takes from secrets."""
+    return tuple(name for name in container.named if not (name == API_KEY and container.key_required))
+
+
+def secret_of(name: str) -> str:
+    """Return the name of the secret that has a variable's value, in lower case and with hyphens."""
+    known = {**dict.fromkeys(FROM_THE_SHELL, SECRET), API_KEY: KEY_SECRET}
+    return known.get(name) or name.lower().replace("_", "-").strip("-") or "variable"
 
 
 def _secret(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
@@ -190,16 +244,12 @@ def _probe(path: str, failures: int) -> dict[str, Any]:
     }
 
 
-def _binds(container: Container) -> list[Bind]:
-    return [*container.mounts, *([container.model] if container.model else [])]
-
-
 def _volumes(container: Container) -> Iterable[Mapping[str, Any]]:
-    yield {"name": "cache", "persistentVolumeClaim": {"claimName": container.name}}
+    yield {"name": "cache", "persistentVolumeClaim": {"claimName": container.claim}}
     yield {"name": "tmp", "emptyDir": {}}
     if container.shm:
         yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity(container.shm)}}
-    for number, bind in enumerate(_binds(container)):
+    for number, bind in enumerate(binds_of(container)):
         yield {"name": f"host-{number}", "hostPath": {"path": bind.source}}
 
 
@@ -208,8 +258,8 @@ def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
     yield {"name": "tmp", "mountPath": TMP}
     if container.shm:
         yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the container's own
-    for number, bind in enumerate(_binds(container)):
-        yield {"name": f"host-{number}", "mountPath": bind.target, "readOnly": True}
+    for number, bind in enumerate(binds_of(container)):
+        yield {"name": f"host-{number}", "mountPath": bind.target, "readOnly": bind.read_only}
 
 
 def quantity(size: str) -> str:

@@ -29,12 +29,22 @@ class Machine:
         """Return whether a file or folder exists."""
         return (self.root / path.lstrip("/")).exists()
 
+    @property
+    def pci(self) -> frozenset[str]:
+        """Return vendor and device of everything on the PCI bus: 1da3:1021."""
+        folders = (self.root / "sys" / "bus" / "pci" / "devices").glob("*")
+        return frozenset(f"{_pci_id(folder / 'vendor')}:{_pci_id(folder / 'device')}" for folder in folders)
+
     def group(self, name: str) -> str:
         """Return a group's number as text; empty if /etc/group has no such group."""
         path = self.root / "etc" / "group"
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         fields = (line.split(":") for line in lines)
         return next((field[2] for field in fields if field[0] == name and len(field) > 2), "")  # noqa: PLR2004 - the gid
+
+
+def _pci_id(file: Path) -> str:
+    return file.read_text(errors="replace").strip().removeprefix("0x") if file.is_file() else ""
 
 
 def natural(path: str) -> list[str]:

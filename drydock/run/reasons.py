@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 
 from drydock.model.running import Run, Word
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracketed, exposed
-from drydock.run.container import Container, text_of
+from drydock.run.asked import HOST
+from drydock.run.container import Bind, Container, text_of
 
 COMPOSE = {
     "--runtime": "runtime",
@@ -64,12 +65,20 @@ def words(run: Run) -> Iterable[tuple[str, str, str]]:
         yield from _option(option, value)
     for name, setting in run.env.items():
         yield f"--env {name}={text_of(setting.value)}", setting.because, setting.source
+    for more in run.more:
+        of_some = Run(devices=more.devices, capabilities=more.capabilities, network=more.network)
+        for option, because, source in words(of_some):
+            yield option, f"only {more.where}: {because}", source
 
 
 def lines(run: Run, container: Container, form: str) -> Iterable[str]:
     """Yield the reason for each option that this container has, named as in this format."""
     names = NAMES[form]
-    for option, value, because in (*_of_record(run, container, form), *_of_address(container, form)):
+    for option, value, because in (
+        *_of_record(run, container, form),
+        *_of_user(run, container),
+        *_of_address(container, form),
+    ):
         if form == "docker" or option in names:
             yield f"{names.get(option, option)}{f' {value}' if value else ''}: {because}"
     if form == "k8s" and container.resource:
@@ -78,11 +87,13 @@ def lines(run: Run, container: Container, form: str) -> Iterable[str]:
 
 def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield option, value and reason of what the record lists and the container has."""
+    set_by_user = {*container.given, *container.named}
     if run.privileged:
         yield "--privileged", "", f"{run.privileged.because} {run.privileged.instead}"
     yield from _of_devices(run, container)
     if run.visible and form != "k8s":
-        yield from (("--env", f"{name}={value}", run.visible.because) for name, value in container.visible.items())
+        chosen = {name: value for name, value in container.visible.items() if name not in set_by_user}
+        yield from (("--env", f"{name}={value}", run.visible.because) for name, value in chosen.items())
     for word in () if container.privileged else run.capabilities:
         yield "--cap-add", word.value.upper().removeprefix("CAP_"), word.because
     yield from (("--security-opt", word.value, word.because) for word in run.security)
@@ -91,9 +102,24 @@ def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str,
     yield from (("--mount", mount.path, mount.because) for mount in run.mounts if mount.path in given)
     yield from (("--ulimit", word.value, word.because) for word in run.ulimits)
     sizes = (("--shm-size", container.shm, run.shm), ("--ipc", container.ipc, run.ipc))
-    others = (("--network", container.network, run.network), ("--user", container.user, run.user))
+    network = container.network if run.network and container.network == run.network.value else ""
+    others = (("--network", network, run.network), ("--user", container.user, run.user))
     yield from ((option, value, word.because) for option, value, word in (*sizes, *others) if value and word)
-    yield from (("--env", f"{name}={text_of(item.value)}", item.because) for name, item in run.env.items())
+    own = {name: item for name, item in run.env.items() if name not in set_by_user}
+    yield from (("--env", f"{name}={text_of(item.value)}", item.because) for name, item in own.items())
+
+
+def _of_user(run: Run, container: Container) -> Iterable[tuple[str, str, str]]:
+    """Yield the options that the user added, without the values of variables."""
+    yield from (("--env", name, "--env sets it") for name in container.given)
+    yield from (("--env", name, "--env names it: its value is not in any text") for name in container.named)
+    yield from (("--mount", bind.target, f"--volume: {bind.source}, {_access(bind)}") for bind in container.volumes)
+    if container.network and not (run.network and container.network == run.network.value):
+        yield "--network", container.network, "--network asks for it"
+
+
+def _access(bind: Bind) -> str:
+    return "read-only" if bind.read_only else "writable for user 10001 and group 0, if its permissions say so"
 
 
 def _of_devices(run: Run, container: Container) -> Iterable[tuple[str, str, str]]:
@@ -115,13 +141,13 @@ def _of_groups(run: Run, container: Container, form: str) -> Iterable[tuple[str,
 
 def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield who can connect, and how to change that."""
-    if form == "k8s":
+    if form == "k8s" or container.once or container.network == "none":
         return
     where = f"{bracketed(container.address)}:{container.port}"
     only = f"only this machine can connect; --port {EVERY_ADDRESS}:{container.port} lets others"
     because = f"other machines can connect; --port {LOOPBACK}:{container.port} does not let them"
     because = because if exposed(container.address) else only
-    yield ("--host", container.address, because) if container.network else ("--publish", where, because)
+    yield ("--host", container.address, because) if container.network == HOST else ("--publish", where, because)
 
 
 def _span(files: Sequence[str]) -> str:

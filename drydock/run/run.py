@@ -7,6 +7,7 @@ remarks to standard error.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +19,10 @@ from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import access, kubernetes, reasons
+from drydock.run import access, asked, kubernetes, nodes, reasons
 from drydock.run import docker as manifests
-from drydock.run.container import DIGEST, Container, RunRequest, container, is_local
-from drydock.run.engine import Here, LocalImage
+from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local
+from drydock.run.engine import AS_GZIP, Here, LocalImage
 from entrypoints.core.redact import redact_argv
 
 WRITERS: dict[str, Callable[[Container], str]] = {
@@ -84,18 +85,21 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     _check(request, how)
     variant = find(read_matrix(root), target)
     wanted, keys = _without_literal_key(variant, request, how, here)
+    asked.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
-        _print(variant, wanted, how)
+        _print(variant, _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted, how)
         return 0
     _set_key(wanted, request, keys)
+    _check_named(wanted)
     _say(_remarks(variant, wanted, how))
     wanted = require(wanted, target, here)
     shown = wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})
-    lifetime = ("--detach",) if how.detach else ("--rm",)
+    terminal = wanted.once and not how.detach and here.terminal()
+    lifetime = ("--detach",) if how.detach else ("--rm", *(("--interactive", "--tty") if terminal else ()))
     log(manifests.docker_text(shown, lifetime=lifetime))
     argv = manifests.docker_argv(wanted, lifetime=lifetime)
     if not how.detach:
-        return here.attach(argv, wanted)
+        return here.attach(argv, wanted, terminal=terminal)
     _started(here.detach(argv, wanted), wanted, json=how.json)
     return 0
 
@@ -112,12 +116,26 @@ def require(wanted: Container, target: str, here: Here) -> Container:
     if not image and is_local(wanted.image):
         raise HostError(f"{wanted.image}: image not found", hint=_how_to_get(wanted.image, target, here))
     if not image:
+        _say(too_old(wanted, here.docker_version()))
         here.pull(wanted)
         image = here.image(wanted.image)
     if image and image.stand_in:
         log(f"{wanted.image}: contains stand-ins for {image.stand_in}: it is not what its lock pins")
     known = {DIGEST: image.digest} if image else {}
     return wanted.model_copy(update={"env": {**known, **wanted.env}})
+
+
+def too_old(wanted: Container, version: str) -> tuple[str, ...]:
+    """Return a line that says that the engine cannot unpack the image, and what to do. An unknown version says nothing.
+
+    It is no error: whoever published the image may have compressed it otherwise.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    needed = tuple(map(int, wanted.oldest.docker.split(".")))
+    if not found or (int(found[1]), int(found[2])) >= needed:
+        return ()
+    problem = f"this engine is Docker {version}, which cannot unpack {wanted.compression} layers"
+    return (f"warning: {problem}: update it to {wanted.oldest.docker} or later, or {AS_GZIP}",)
 
 
 def _how_to_get(image: str, target: str, here: Here) -> str:
@@ -134,11 +152,28 @@ def _check(request: RunRequest, how: How) -> None:
         raise InputError("--detach: nothing is started by --print or another --format", hint="leave one of them out")
     if how.json and not (how.detach or how.prints):
         raise InputError("--json: standard output is the container's", hint="add --detach or --print")
+    verb, _ = asked.split_verb(request.arguments)
+    if verb == asked.SERVE and not request.model:
+        raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
+    if how.form == "k8s" and request.network not in ("", asked.HOST):
+        raise InputError(
+            f"--network {request.network}: a pod is in the cluster's network, and has no other of the engine",
+            hint="leave it out; --network host gives the pod the node's network",
+        )
     if how.form == "k8s" and request.address:
         raise InputError(
             f"--port {access.bracketed(request.address)}:{request.port}: a pod has no address of this machine",
             hint=f"--port {request.port}; the Service listens inside the cluster",
         )
+
+
+def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Container, here: Here) -> Container:
+    """Return the container of a manifest: with values for the user's variables, and the labels of its nodes."""
+    wanted = _with_values(wanted)
+    if not nodes.kinds(variant):
+        return wanted
+    facts = here.facts(variant, request.host) if request.host or wanted.native else {}
+    return nodes.located(variant, target, request, wanted, facts)
 
 
 # --- the API key ----------------------------------------------------------------------------------------------------
@@ -152,7 +187,8 @@ def _without_literal_key(
     Docker and compose pass the key on by name, Kubernetes takes it from a secret. Several keys stay arguments of a
     container that is started: vLLM takes them in no other way.
     """
-    arguments, keys = access.without_key(request.arguments)
+    own = asked.split_verb(request.arguments)[0] in LISTENING  # another command's --api-key is its own
+    arguments, keys = access.without_key(request.arguments) if own else (request.arguments, ())
     if keys and request.api_key_file:
         raise InputError("--api-key-file and --api-key: both give the key that clients must send", hint="give one")
     if len(keys) > 1 and how.prints:
@@ -177,6 +213,29 @@ def _set_key(wanted: Container, request: RunRequest, keys: Sequence[str]) -> Non
         access.require_key(wanted.address, wanted.port)
 
 
+# --- the user's variables --------------------------------------------------------------------------------------------
+
+
+def _check_named(wanted: Container) -> None:
+    """Check that the shell has the variables that the user named: docker passes nothing without a word. InputError."""
+    absent = [name for name in wanted.named if name not in os.environ]
+    if absent:
+        raise InputError(
+            *(f"--env {name}: your shell has no such variable, or does not export it" for name in absent),
+            hint=f"export {absent[0]} first; what is no secret may also be given as NAME=VALUE",
+        )
+
+
+def _with_values(wanted: Container) -> Container:
+    """Return the container of a manifest: it has the named variables' values, but for secrets. Raises InputError."""
+    public = [name for name in wanted.named if not asked.is_secret_value(name, os.environ.get(name, ""))]
+    _check_named(wanted.model_copy(update={"named": tuple(public)}))
+    return wanted.model_copy(update={
+        "given": {**wanted.given, **{name: os.environ[name] for name in public}},
+        "named": tuple(name for name in wanted.named if name not in public),
+    })  # fmt: skip
+
+
 # --- output ---------------------------------------------------------------------------------------------------------
 
 
@@ -199,11 +258,17 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
 
 
 def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
-    return (*reasons.lines(variant.run, wanted, how.form), *wanted.notes)
+    engine = f"engine: {variant.compression.summary}"
+    return (*reasons.lines(wanted.record, wanted, how.form), engine, *wanted.notes)
 
 
 def _started(identity: str, wanted: Container, *, json: bool) -> None:
     """Print which container was started, and on standard error what to do with it."""
+    if wanted.once:
+        _say((f"log: docker logs --follow {wanted.name}; remove it: docker rm --force {wanted.name}",))
+        result = {"id": identity, "name": wanted.name, "image": wanted.image}
+        emit(dumps(result) if json else f"{wanted.name}\n{identity}\n")
+        return
     address = f"{access.bracketed(wanted.address)}:{wanted.port}"
     status = f"http://{access.LOOPBACK}:{wanted.port + 1}/readyz"
     _say((

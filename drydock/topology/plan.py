@@ -23,7 +23,7 @@ from drydock.topology.planned import Because, Rank, Replica, TopologyPlan
 from drydock.topology.ports import UsedPort, collisions
 from drydock.topology.read import Read, super_pod
 from drydock.topology.records import Goals, Topology
-from drydock.topology.words import is_ip
+from drydock.topology.words import in_container, is_ip
 
 
 class Images(NamedTuple):
@@ -45,7 +45,7 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     placed = groups.place(topology, known)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
-    context = ranks.Context(read, model or topology.model, variant, moved, facts, wired, {}, {})
+    context = ranks.Context(read, model or topology.model, variant, moved, facts, wired, {}, {}, placed)
     context = context._replace(shapes=_shapes(context, placed, ask))
     context = context._replace(ports=ranks.allocated(context))
     replicas, cached = _replicas(context, placed, ask)
@@ -152,8 +152,9 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
         address=node.address,
         rank=rank,
         devices=ranks.devices(placement.group, context.facts[node.name]),
+        architecture=ranks.architecture(context.facts[node.name]),
         argv=argv,
-        words=("serve", context.topology.model, *ranks.words(context, placement, rank)),
+        words=("serve", in_container(context.topology.model), *ranks.words(context, placement, rank)),
         env=dict(sorted(ranks.environment(context, placement, node).items())),
         ports=ranks.listens(context, placement, rank, argv),
         before=tuple(tuple(words) for words in found["before"]),
@@ -161,8 +162,8 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
 
 
 def _on_the_node(context: ranks.Context, text: str) -> str:
-    """Write the model as the nodes know it."""
-    return text.replace(context.model, context.topology.model)
+    """Write the model as the nodes' containers know it."""
+    return text.replace(context.model, in_container(context.topology.model))
 
 
 def _decisions(context: ranks.Context, found: Mapping[str, Any]) -> list[Because]:

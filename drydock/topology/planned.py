@@ -28,6 +28,8 @@ class Rank(Record):
     """Of the replica's nodes, from 0; rank 0 answers clients."""
     devices: tuple[Count, ...] = ()
     """The devices' numbers on this node; empty for a CPU."""
+    architecture: OneLine = ""
+    """Of all its devices; empty if they differ, and for a CPU."""
     argv: tuple[OneLine, ...]
     """vLLM's command as the image's entrypoint plans it."""
     words: tuple[OneLine, ...]

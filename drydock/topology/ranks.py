@@ -40,6 +40,12 @@ class Shape(NamedTuple):
     """Seconds without progress after which a server is not ready."""
 
 
+def architecture(facts: Mapping[str, Any]) -> str:
+    """Return the architecture of all of a node's devices; empty without devices, and if they differ."""
+    found = {str(device["architecture"]) for device in facts["devices"]}
+    return found.pop() if len(found) == 1 else ""
+
+
 def devices(group: Group, facts: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the numbers of the devices that a group uses on a node."""
     return user_devices(group, [device["number"] for device in facts["devices"]])
@@ -72,6 +78,8 @@ class Context(NamedTuple):
     """Group → shape."""
     ports: Mapping[str, int]
     """Purpose → first port."""
+    placed: Sequence[Placement] = ()
+    """Every server."""
 
     @property
     def topology(self) -> Topology:
@@ -126,6 +134,8 @@ def _names(context: Context, placement: Placement) -> dict[str, int | str]:
     for role, own in by_role.items():
         shape = context.shapes[own[0].name]
         names |= {f"{role}_tp": shape.tensor, f"{role}_dp": shape.data}
+    decoding = (each.nodes for each in context.placed if each.group.role == "decode")
+    names["decode_addresses"] = ";".join(",".join(node.address for node in nodes) for nodes in decoding)
     ports = {purpose: _own_port(context, placement.group, purpose) for purpose in _kv_ports(context)}
     return {**names, **ports}
 

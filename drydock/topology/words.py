@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.run.container import parse_numbers
+from drydock.run.container import MODELS, parse_numbers
 from drydock.topology.records import Goals, Group
 
 INTENTS = {"input": "--input-range", "output": "--output-range"}
@@ -31,6 +31,11 @@ def url(address: str, port: int) -> str:
 def served_name(model: str) -> str:
     """Return the name that clients use: a hub id, or a folder's last part."""
     return PurePosixPath(model).name if model.startswith(("/", ".")) else model
+
+
+def in_container(model: str) -> str:
+    """Return the model as a container knows it: a folder is mounted where the image's user can read it."""
+    return f"{MODELS}/{served_name(model)}" if model.startswith("/") else model
 
 
 def goal_words(goals: Goals, group: Group) -> dict[str, str]:

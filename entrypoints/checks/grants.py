@@ -36,8 +36,18 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
 
 def missing(run: Run, facts: Facts) -> tuple[Notice, ...]:
     """Return a notice for each thing of the record that the container lacks."""
+    run = _whole(run, facts)
     kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _security, _user)
     return tuple(finding for kind in kinds for finding in kind(run, facts))
+
+
+def _whole(run: Run, facts: Facts) -> Run:
+    """Add what the record lists for containers with as many cards of this kind; not what several hosts need."""
+    found = {device.name for device in facts.devices}
+    for more in run.get("more", ()):
+        if found & {*more["names"]} and len(facts.devices) >= more["cards"] and more["hosts"] == 1:
+            run = {**run, **{field: [*run.get(field, ()), *more[field]] for field in ("devices", "capabilities")}}
+    return run
 
 
 def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> EntrypointError | None:

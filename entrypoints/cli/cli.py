@@ -12,7 +12,7 @@ from typing import Any
 from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, one_line, printable, tell
 from entrypoints.request.arguments import FLAGS, VERBS, Arguments, parse_arguments
-from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION
+from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION, USE_MODELSCOPE
 from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
@@ -160,11 +160,26 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
-    hub = parse_hub(_hub_environment(env, facts, profile), given.flag(REVISION), given.flag(DOWNLOAD_DIR))
+    hub_env = _hub_environment(env, facts, profile) | ({USE_MODELSCOPE: "True"} if given.modelscope else {})
+    hub = parse_hub(hub_env, given.flag(REVISION), given.flag(DOWNLOAD_DIR))
+    if hub.modelscope:
+        _require_modelscope(name, profile)
     model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"])
     model = model._replace(revision=read_revision(name, hub))
     options = arguments.options
     return facts, model, command(profile, facts, model, given, options.drain_timeout, options.stall)
+
+
+def _require_modelscope(name: str, profile: Mapping[str, Any]) -> None:
+    """Raise MODEL if the image lacks the package that vLLM imports with VLLM_USE_MODELSCOPE, also for a folder.
+
+    Source: vllm/transformers_utils/__init__.py.
+    """
+    packages = _distributions(profile["python"])
+    if packages and not any(package.startswith("modelscope-") for package in packages):
+        message = f"{name}: image {profile['variant']} lacks the package modelscope, which vLLM needs for ModelScope"
+        hint = f"unset {USE_MODELSCOPE}; download the model with `./inv model.pull modelscope:ORG/NAME`, and {_MOUNT}"
+        raise EntrypointError(MODEL, message, hint)
 
 
 def _read_key(path: str) -> str:
@@ -320,7 +335,30 @@ def _convert(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli.convertverb import run
 
     profile = read_profile(env)
-    return run(arguments.vllm, env, profile, os.path.join(os.path.dirname(profile_path(env)), "conversions"))
+    return run(
+        arguments.vllm, with_exported(env), profile, os.path.join(os.path.dirname(profile_path(env)), "conversions")
+    )
+
+
+def _bench(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli import benchverb
+
+    if arguments.bench.compare:
+        return benchverb.compare(*arguments.bench.compare)
+    arguments = arguments._replace(intents=_with_workload(arguments.intents))
+    profile, key = read_profile(env), _read_key(arguments.key_file)
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
+    whole = hub | ({"VLLM_API_KEY": key} if key else {})
+    scene = benchverb.Scene(profile, env, whole, package, say, _write, lambda planned: _plan_for(planned, env, profile))
+    return benchverb.run(arguments, scene)
+
+
+def _fabric(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli.fabricverb import run
+
+    profile = read_profile(env)
+    return run(arguments, with_exported(env), profile, _probe(arguments, env, profile)[0], say)
 
 
 def _version(arguments: Arguments, env: Env) -> int:
@@ -362,10 +400,10 @@ def _help(_arguments: Arguments, _env: Env) -> int:
 
 
 def _exec(arguments: Arguments, env: Env) -> int:
-    """Replace this process by another program. Raises USAGE."""
+    """Replace this process by another program, with the environment that vLLM gets from the base. Raises USAGE."""
     command = arguments.vllm
     try:
-        os.execvpe(command[0], command, dict(env))  # noqa: S606 - the user's own command
+        os.execvpe(command[0], command, with_exported(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
@@ -384,6 +422,8 @@ _RUN = {
     "facts": _facts,
     "warm": _warm,
     "convert": _convert,
+    "bench": _bench,
+    "fabric": _fabric,
     "cache": _cache,
     "health": _health,
     "version": _version,
@@ -421,13 +461,18 @@ def read_packages(python: str) -> str:
     """
     from entrypoints.cache.plan import short
 
+    names = _distributions(python)
+    return short("\n".join(names)) if names else ""
+
+
+def _distributions(python: str) -> list[str]:
+    """Return the sorted names of an interpreter's folders NAME-VERSION.dist-info; none if they cannot be listed."""
     lib = os.path.join(os.path.dirname(os.path.dirname(python)), "lib")
     try:
         folders = [os.path.join(lib, name, "site-packages") for name in os.listdir(lib) if name.startswith("python3.")]
-        names = sorted(name for folder in folders for name in os.listdir(folder) if name.endswith("-info"))
+        return sorted(name for folder in folders for name in os.listdir(folder) if name.endswith("-info"))
     except OSError:
-        return ""
-    return short("\n".join(names)) if names else ""
+        return []
 
 
 def read_environment(env: Env) -> dict[str, Any]:
@@ -439,6 +484,16 @@ def read_environment(env: Env) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return saved
+
+
+def with_exported(env: Env) -> dict[str, str]:
+    """Return the environment with the variables that the base image's scripts export; what the user set stays."""
+    saved = read_environment(env)
+    if not saved:
+        return dict(env)
+    from entrypoints.core.exported import exported
+
+    return {**env, **exported(saved, env)}
 
 
 def read_flags(env: Env) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ OK = 0
 USAGE = 2
 """Invalid verb, flag or value."""
 CHECK_FAILED = 3
-"""`check` or `serve --strict` found a FAIL."""
+"""`check`, `fabric` or `serve --strict` found a FAIL, or requests of `bench` failed."""
 MODEL = 4
 """The model folder is missing, broken or unreadable."""
 DOES_NOT_FIT = 5
@@ -14,7 +14,7 @@ DOES_NOT_FIT = 5
 HOST = 6
 """The host or container does not meet a requirement: port in use, cache not writable, device missing."""
 NOT_READY = 7
-"""`health`: the server is not ready. `warm`: the server did not become ready."""
+"""`health`, `bench`: the server is not ready. `warm`: the server did not become ready."""
 WRONG_ANSWER = 8
 """The server gives wrong tokens: they differ from the known answer, or between prefill and decode."""
 DIED = 9
@@ -31,7 +31,7 @@ INTERNAL = 70
 EXIT_CODES = {
     OK: "success; check passed or only warned",
     USAGE: "unknown verb, flag or value",
-    CHECK_FAILED: "a check failed (check, serve --strict)",
+    CHECK_FAILED: "a check failed (check, fabric, serve --strict), or requests of bench",
     MODEL: "the model is missing, broken or unreadable",
     DOES_NOT_FIT: "the model does not fit the memory that is there",
     HOST: "the host or container lacks what serving needs",

@@ -48,6 +48,11 @@ def tell(text: str) -> None:
         sys.stderr = None  # or Python fails again at the end, and exits with 120
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 device`, `2 devices`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def one_line(text: str) -> str:
     """Return text in printable form on one line, where a newline would begin what looks like another entry."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")

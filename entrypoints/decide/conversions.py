@@ -11,6 +11,8 @@ from entrypoints.model.read import ModelFacts
 ANY = "any"
 VARIANTS = "conversion_variants"
 """The threshold that lists the images with conversion scripts."""
+PAGE = "conversion_page"
+"""The threshold that names the page about a conversion outside of the images, and says why it is outside."""
 
 
 class Conversion(NamedTuple):
@@ -95,8 +97,11 @@ def output_name(profile: Mapping[str, Any], model: str, conversion: Conversion |
 
 
 def other_images(profile: Mapping[str, Any]) -> str:
-    """Return a hint with the images that have conversion scripts, for an image without one."""
-    threshold = profile.get("thresholds", {}).get(VARIANTS)
+    """Return a hint with the images that have conversion scripts, or the page about one, for an image without one."""
+    thresholds = profile.get("thresholds", {})
+    threshold, page = thresholds.get(VARIANTS), thresholds.get(PAGE)
+    if page is not None:
+        return f"vLLM serves published weights without conversion; {page['because'].rstrip('.')}: see {page['value']}"
     if threshold is None:
         return f"vLLM serves published weights on {profile['accelerator']} without conversion"
     return f"these images have one: {', '.join(threshold['value'])}"

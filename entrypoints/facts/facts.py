@@ -56,7 +56,8 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
 
 def _granted(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
     """Return, for each device file and mount that the image needs, whether it exists and can be used."""
-    nodes = {item["path"]: host.glob(item["path"]) for item in run.get("devices", ())}
+    records = (run, *run.get("more", ()))
+    nodes = {item["path"]: host.glob(item["path"]) for record in records for item in record.get("devices", ())}
     devices = {pattern: bool(paths) and all(map(host.openable, paths)) for pattern, paths in nodes.items()}
     return devices | {item["path"]: host.exists(item["path"]) for item in run.get("mounts", ())}
 

@@ -10,12 +10,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from entrypoints.accelerators import probe_module
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
 from entrypoints.core.parse import parse_json
 from entrypoints.core.records import Facts, to_json
 from entrypoints.facts.facts import MACHINE
 from entrypoints.facts.probes.common.system import MOUNTS, to_mounts
+from entrypoints.facts.probes.common.tools import TIMEOUT
 from entrypoints.host.commands import RECORD, Commands, to_answers
 from entrypoints.host.host import Host
 from entrypoints.host.source import Recorded
@@ -45,6 +47,7 @@ def record(host: Host, commands: Commands, facts: Facts, path: str) -> str:
     if os.path.lexists(target) and (single or not os.path.isdir(target) or os.listdir(target)):
         raise EntrypointError(USAGE, f"--record {path}: already exists", "give the path of a new file")
     file = target if single else os.path.join(target, FILE)
+    _ask(commands, facts)
     try:
         _write(file, as_text(host, commands, facts))
     except OSError as error:
@@ -54,6 +57,14 @@ def record(host: Host, commands: Commands, facts: Facts, path: str) -> str:
             "give a new file in a writable folder, such as /cache/host.json",
         ) from error
     return file
+
+
+def _ask(commands: Commands, facts: Facts) -> None:
+    """Run the commands that only a recording needs. One that fails is not recorded."""
+    more = getattr(probe_module(facts.accelerator), "also_recorded", None)
+    for argv in more(facts.devices, commands.answers) if more else ():
+        if commands.run(argv, TIMEOUT).rc:
+            del commands.answers[" ".join(argv)]
 
 
 def as_text(host: Host, commands: Commands, facts: Facts) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoints.core.parse import parse_json
@@ -42,13 +43,20 @@ class Commands:
         return result
 
 
-def run_live(argv: tuple[str, ...], timeout: float) -> Result:
-    """Run a command on this system. On a time-out or too much output it is killed, with all processes it started."""
+def run_live(
+    argv: tuple[str, ...], timeout: float, env: Mapping[str, str] | None = None, folder: str | None = None
+) -> Result:
+    """Run a command on this system. On a time-out or too much output it is killed, with all processes it started.
+
+    `env` and `folder` are this process's own by default.
+    """
     import subprocess
 
     with _memory_file() as out, _memory_file() as err:
         try:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True, env=env, cwd=folder
+            )
         except FileNotFoundError:
             return Result(NOT_FOUND, "", f"{argv[0]}: not found")
         except OSError as error:
@@ -70,14 +78,19 @@ def _wait(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[by
     import time
 
     end, pause = time.monotonic() + timeout, 0.001
-    while process.poll() is None:
-        size = max(os.fstat(output.fileno()).st_size for output in outputs)
-        if size > ANSWER_AT_MOST or time.monotonic() > end:
+    try:
+        while process.poll() is None:
+            size = max(os.fstat(output.fileno()).st_size for output in outputs)
+            if size > ANSWER_AT_MOST:
+                return f"more than {ANSWER_AT_MOST} bytes"
+            if time.monotonic() > end:
+                return f"no answer within {timeout:g} s"
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+    finally:  # also when a signal ends the waiting
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return f"no answer within {timeout:g} s" if size <= ANSWER_AT_MOST else f"more than {ANSWER_AT_MOST} bytes"
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
     return ""
 
 

@@ -77,7 +77,7 @@ def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str
     authorities = env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
     own = (download,) if download else ()
     cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/'}/.cache"
-    if _is_true(env.get("VLLM_USE_MODELSCOPE")):
+    if env.get("VLLM_USE_MODELSCOPE", "").lower() == "true":  # as vLLM reads it: no number
         base = env.get("MODELSCOPE_CACHE") or f"{env.get('HOME') or '/'}/.cache/modelscope/hub"
         roots = tuple(f"{root}{below}" for root in (*own, base) for below in ("/models", "", "/hub/models", "/hub"))
         domain = (env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn").rstrip("/")

@@ -11,6 +11,7 @@ from entrypoints.checks.findings import notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.exported import exported
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.units import GIB
@@ -31,6 +32,7 @@ from entrypoints.request.flags import (
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
+    USE_MODELSCOPE,
 )
 from entrypoints.request.vllm_flags import UserFlags, parse_count, without
 
@@ -66,7 +68,7 @@ def command(
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
-    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
+    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret | _modelscope(given))]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     silent = across is not None and not over.answers(given, across.rank)
@@ -204,8 +206,7 @@ def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, V
     """Return the variables that the base's scripts export, except those that the user changed."""
     saved = profile.get("environment", {})
     because = f"as {' and '.join(saved.get('scripts', ()))} of the base image exports it"
-    variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
-    return {name: Value(after, because) for name, (before, after) in variables.items() if env.get(name, "") == before}
+    return {name: Value(value, because) for name, value in exported(saved, env).items()}
 
 
 def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:
@@ -227,6 +228,11 @@ def _environment(env: Mapping[str, str], settable: set[str], shown: tuple[str, .
 
 def _command_line(given: UserFlags) -> dict[str, Value]:
     return {name: Value(flag.value, f"given as {_words(name, flag.given)}") for name, flag in given.flags.items()}
+
+
+def _modelscope(given: UserFlags) -> dict[str, Value]:
+    """Return what makes vLLM take the model from ModelScope."""
+    return {USE_MODELSCOPE: Value("True", "the model's name begins with modelscope:")} if given.modelscope else {}
 
 
 def _words(name: str, words: str) -> str:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import is_number
+from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS
+from entrypoints.request.benchmark import Benchmark, parse_benchmark
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
 from entrypoints.request.roles import Role, parse_role
@@ -21,6 +23,8 @@ VERBS = {
     "facts": "Print what was found on the host, as JSON",
     "warm": "Start vLLM, wait until it is ready, keep the filled caches and exit",
     "convert": "Convert a model for this device with the vendor's script: --model DIR --output DIR",
+    "bench": "Measure a server, or a model on this host, with vLLM's own benchmark",
+    "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
     "health": "Exit with 0 if the server is ready (for HEALTHCHECK and probes)",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
@@ -29,8 +33,10 @@ VERBS = {
 
 _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 """Verbs that parse their own words."""
-_PLANNING = ("serve", "plan", "warm")
-"""Verbs that make a plan."""
+_PLANNING = ("serve", "plan", "warm", "bench")
+"""Verbs that make a plan, and the one that can start a server."""
+_ENDS = "--"
+"""After it, `bench` passes words to the benchmark program."""
 _HIGHEST_PORT = 65535
 _SECONDS_AT_MOST = 1_000_000
 """Eleven days. The kernel's and Python's functions that wait have limits themselves, of about twice that."""
@@ -47,12 +53,16 @@ class Option(NamedTuple):
 
 
 FLAGS: Mapping[str, Option] = {
-    "--json": Option("", ("plan", "check", "facts", "version"), "Print JSON"),
+    "--json": Option("", ("plan", "check", "bench", "fabric", "facts", "version"), "Print JSON"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
-    "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
-    "--peers": Option("ADDRESSES", ("check",), "Other hosts, separated by commas, on which `check` runs at this time"),
+    "--html": Option(
+        "FILE", ("plan", "check", "bench"), "Write a page with pictures to a file, or to standard output with -"
+    ),
+    "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
     "--peer-ports": Option("LIST", ("check",), "Ports that all hosts must be reached on (default: 8000,29501)"),
-    "--peers-wait": Option("SECONDS", ("check",), "Time for the other hosts to begin (default: 20)"),
+    "--peers-wait": Option(
+        "SECONDS", ("check", "fabric"), "Time for the other hosts to begin (default: 20, fabric: 60)"
+    ),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
@@ -67,6 +77,7 @@ FLAGS: Mapping[str, Option] = {
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
+    **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
     **{name: Option(value, _PLANNING, text) for name, (value, text) in (INTENTS | ROLE_FLAGS).items()},
 }
 
@@ -119,6 +130,7 @@ class Arguments(NamedTuple):
     peer_ports: str = ""
     peers_wait: float = 20.0
     """Seconds."""
+    bench: Benchmark = Benchmark()
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -129,7 +141,8 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     verb, words = _split_verb(argv)
     if verb in _WITH_OWN_ARGUMENTS:
         return Arguments(verb, Options(), "", "", "", "", words)
-    flags, rest = _split_flags(words)
+    split = words.index(_ENDS) if verb == "bench" and _ENDS in words else len(words)
+    flags, rest = _split_flags(words[:split])
     if "--help" in flags or verb == "help":
         return Arguments("help", Options(), "", "", "", "", rest)
     _check_flags(verb, flags)
@@ -164,8 +177,15 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         role=parse_role(values),
         peers=values.get("--peers", ""),
         peer_ports=values.get("--peer-ports", ""),
-        peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "20")),
+        peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "60" if verb == "fabric" else "20")),
+        bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
     )
+
+
+def _for_server(flags: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return drydock's flags that `serve` takes too, as words."""
+    mine = {name: values for name, values in flags.items() if "serve" in FLAGS[name].verbs}
+    return tuple(f"{name}={values[0]}" if values else name for name, values in mine.items())
 
 
 def _split_verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

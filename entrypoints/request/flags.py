@@ -67,6 +67,9 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads it where `--api-key` is absent; older versions also where it is present. It holds one key.
 Source: vllm/entrypoints/openai/api_server.py, `envs.VLLM_API_KEY or args.api_key`; of later versions,
 `args.api_key or [envs.VLLM_API_KEY]`."""
+USE_MODELSCOPE = "VLLM_USE_MODELSCOPE"
+"""With it vLLM takes models from ModelScope. It reads the word true, in any case, and no number.
+Source: vllm/envs.py."""
 SHUTDOWN = "--shutdown-timeout"
 MIDDLEWARE = "--middleware"
 

@@ -27,6 +27,9 @@ _DIGITS_AT_MOST = 30
 _CONFIG_AT_MOST = 1 << 20
 """Bytes of a config file."""
 
+MODELSCOPE = "modelscope:"
+"""Before the id of a model that vLLM downloads from ModelScope."""
+
 
 class Flag(NamedTuple):
     """One flag; `value` is true for a flag without a value, false for `--no-…`."""
@@ -52,6 +55,8 @@ class UserFlags(NamedTuple):
     """The API key of --api-key-file."""
     role: Role = Role()
     """Which part of a request this server computes."""
+    modelscope: bool = False
+    """Whether the model's name begins with `modelscope:`; the flags and the command line have the name without it."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text; None if the user did not set it."""
@@ -96,9 +101,23 @@ def parse_given(
         )
     if config:
         flags = {**read_config(str(config.value)), **flags}
-    given = UserFlags(flags, env, tokens, names, intents)
+    given = _from_modelscope(UserFlags(flags, env, tokens, names, intents))
     _check_numbers(given)
     return given
+
+
+def _from_modelscope(given: UserFlags) -> UserFlags:
+    """Take `modelscope:` from the model's name, which vLLM does not know. Raises USAGE for a name that is no id."""
+    flag = given.flags.get(MODEL_NAME)
+    if flag is None or not str(flag.value).startswith(MODELSCOPE):
+        return given
+    name = str(flag.value)[len(MODELSCOPE) :]
+    owner, slash, model = name.partition("/")
+    if not (owner and slash and model) or "/" in model or name.startswith((".", "-")):
+        raise EntrypointError(USAGE, f"{flag.given}: expected {MODELSCOPE}ORG/NAME", "a folder needs no prefix")
+    _, rest = without(MODEL_NAME, given)
+    flags = {**given.flags, MODEL_NAME: flag._replace(value=name)}
+    return given._replace(flags=flags, tokens=(MODEL_NAME, name, *rest), modelscope=True)
 
 
 def _check_numbers(given: UserFlags) -> None:

@@ -6,6 +6,7 @@ vLLM exits with 0 after its engine core was killed. So its 0 counts only if it w
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from entrypoints.core.errors import DIED, GROUP_ENDED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
@@ -104,3 +105,13 @@ def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, re
     if until_ready:
         return End(NOT_READY, exited)
     return End(OK, "vLLM printed its help") if prints and not began else End(DIED, exited)
+
+
+def advice(end: End, remedies: Sequence[str]) -> str:
+    """Return what to try, in this order, if a start failed because a device has too little memory; empty otherwise.
+
+    Only vLLM's log says whether it was memory: each accelerator's runtime has its own words for it.
+    """
+    if not (end.failed and remedies) or end.code == WRONG_ANSWER:
+        return ""
+    return f"; if the log above says out of memory, try in this order: {', '.join(remedies)}"

@@ -176,6 +176,7 @@ def _supervised(
     from entrypoints.host.events import explain, limit_events
     from entrypoints.plan.supervision import MIDDLEWARE_NAME
     from entrypoints.serve.draining import VARIABLE, DrainFile
+    from entrypoints.serve.ending import advice
     from entrypoints.serve.job import ServeJob
     from entrypoints.serve.starting import supervise
 
@@ -228,7 +229,8 @@ def _supervised(
     caches.close(patient=until_ready)
     if suspects:
         _repeat(end.cause, suspects)
-    say(f"ended with exit code {end.code}: {end.cause}")
+    remedies = profile.get("thresholds", {}).get("memory_remedies", {}).get("value", ())
+    say(f"ended with exit code {end.code}: {end.cause}{advice(end, remedies)}")
     return end.code
 
 

@@ -25,7 +25,9 @@ IMAGES = expect.ROOT / "images"
 PROFILES: dict[str, dict[str, Any]] = {
     path.parent.name: json.loads(path.read_text()) for path in sorted(IMAGES.glob("*/profile.json"))
 }
-NEEDING = tuple(name for name, profile in PROFILES.items() if profile["accelerator"] not in ("cpu", "openvino", "router"))
+WITHOUT = ("cpu", "openvino", "router")
+"""Accelerators that need no device."""
+NEEDING = tuple(name for name, profile in PROFILES.items() if profile["accelerator"] not in WITHOUT)
 WITH_TOOL = {
     "cuda-h100-8x": "nvidia-smi",
     "ascend-910b3-8x": "npu-smi",

@@ -21,7 +21,7 @@ from drydock.core.errors import HostError
 from drydock.engine import daemon
 from drydock.model.running import Run
 from drydock.prove import demo, prove
-from drydock.run import docker
+from drydock.run import docker, run
 from drydock.run.container import Bind, Container, RunRequest
 from drydock.run.engine import Here
 from drydock.run.run import require
@@ -140,3 +140,27 @@ def test_what_docker_refuses_is_our_error_and_nothing_is_left(
     assert raised.value.problems[0].startswith(problem.format(port=port))
     assert raised.value.hint
     assert wanted.name not in left or wanted.name == "drydock-taken"
+
+
+# --- something else than serve --------------------------------------------------------------------------------------
+
+
+def test_a_command_gets_the_users_variables_and_files_and_its_exit_code_comes_back(
+    built: build.Built, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    value = "it's $5 {x}\ntwo"
+    tmp_path.chmod(0o755)  # for the image's user
+    (tmp_path / "note").write_text("from the host")
+    script = "import os, sys; print(repr(os.environ['MINE'])); print(open('/data/in/note').read()); sys.exit(5)"
+    (tmp_path / "script.py").write_text(script)
+    cache = f"drydock-test-{os.getpid()}-once"
+    request = RunRequest(
+        image=built.image, name=f"drydock-test-once-{os.getpid()}", cache=cache, network="none",
+        env=(f"MINE={value}",), volumes=(f"{tmp_path}:/data/in:ro",), arguments=("python3", "/data/in/script.py"),
+    )  # fmt: skip
+    try:
+        code = run.run("cpu", request, here=Here())
+        assert code == 5
+        assert capfd.readouterr().out == f"{value!r}\nfrom the host\n"
+    finally:
+        daemon.run(["docker", "volume", "rm", "--force", cache])

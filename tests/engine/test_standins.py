@@ -94,6 +94,17 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
 
 
 @pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("variant", [pytest.param(variant, id=variant.id) for variant in VARIANTS if variant.setup])
+def test_a_command_that_an_image_executes_gets_the_environment_of_the_vendors_scripts(
+    variant: Variant, standins: dict[str, StandIn], model: Path
+) -> None:
+    show = "import os; print(os.environ['STUB_SETUP'])"
+    ran = run(standins[variant.id].image, model, variant.interpreter, "-c", show)
+
+    assert ran.stdout.split() == list(variant.setup), ran.stderr[-2000:]
+
+
+@pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("host", [name for name in expect.names() if not name.startswith("cpu-")])
 def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(
     host: str, standins: dict[str, StandIn], model: Path

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from entrypoints.request.flags import PIPELINE, TENSOR
 from entrypoints.request.intents import parse_intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support import decisions, sample
+from tests.support.containers import recorded
 from tests.support.hosts import expect
 
 HERE = Path(__file__).resolve().parent
@@ -101,20 +103,10 @@ class Start(Record):
     lines: str
     command: str
     target: str
+    host: str = ""
+    """One of tests/hosts, whose device files and PCI cards decide on some options; empty if none does."""
     yours: tuple[str, ...] = ()
     better: Mapping[str, Better] = {}
-
-
-class Other(Record):
-    """A command that starts no server."""
-
-    lines: str
-    what: str
-    here: str
-    """How to do the same with drydock, or that drydock does not provide it."""
-    page: str
-    """The page of docs/ that contains `says`."""
-    says: str
 
 
 class Manual(Record):
@@ -127,7 +119,6 @@ class Manual(Record):
     """Option of the manual's own script → our flag, option or variable; a colon separates the values of two."""
     serves: tuple[Serve, ...] = ()
     starts: tuple[Start, ...] = ()
-    others: tuple[Other, ...] = ()
 
 
 class Line(NamedTuple):
@@ -295,10 +286,12 @@ def _setting_line(
 def compare_start(row: Start) -> list[Line]:
     """Compare every option of a docker run with ours."""
     variant = find(expect.VARIANTS, row.target)
-    ours = container(variant, RunRequest(model="org/model"), Machine(NOWHERE))
+    with tempfile.TemporaryDirectory() as folder:
+        here = recorded(row.host, Path(folder)) if row.host else Machine(NOWHERE)
+        ours = container(variant, RunRequest(model="org/model"), here)
     words = words_of(row.command)
     theirs = sorted(options(words[words.index("run") + 1 :]))
-    reasons = (f"{option}: {because}" for option, because, _ in record_words(variant.run))
+    reasons = (f"{option}: {because}" for option, because, _ in record_words(ours.record))
     texts = {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}
     texts[""] = (*reasons, *ours.notes)
     there = options(docker_argv(ours)[2:])

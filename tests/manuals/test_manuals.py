@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.manuals import compare, page
-from tests.manuals.compare import Better, Line, Manual, Serve, Start
+from tests.manuals.compare import Better, Line, Serve, Start
 
 MANUALS = compare.manuals()
 SERVES = [(row, manual.script) for manual in MANUALS for row in manual.serves]
@@ -27,12 +27,6 @@ def test_the_plan_has_a_serve_commands_settings_or_gives_a_reason(row: Serve, sc
 @pytest.mark.parametrize("row", STARTS, ids=lambda row: row.name)
 def test_a_container_has_a_start_commands_options_or_a_reason(row: Start) -> None:
     assert wrong(compare.compare_start(row)) == []
-
-
-@pytest.mark.parametrize("manual", MANUALS, ids=lambda manual: manual.seed)
-def test_other_commands_are_on_the_page_that_the_row_names(manual: Manual) -> None:
-    for other in manual.others:
-        assert other.says in (compare.ROOT / other.page).read_text(), other.what
 
 
 def test_each_seed_has_its_table() -> None:

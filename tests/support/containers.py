@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,15 @@ def machine(folder: Path, files: Iterable[str] = (), groups: str = "") -> Machin
         path.touch()
     (folder / "etc" / "group").write_text(groups)
     return Machine(folder)
+
+
+def recorded(name: str, folder: Path, files: Iterable[str] = ()) -> Machine:
+    """Write the files of one of tests/hosts below a folder, and empty ones in addition."""
+    for path, text in json.loads((ROOT / "tests" / "hosts" / name / "host.json").read_text())["files"].items():
+        file = folder / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return machine(folder, files)
 
 
 def made(run: Run, here: Machine, **request: Any) -> Container:

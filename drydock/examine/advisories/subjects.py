@@ -33,6 +33,8 @@ def not_covered(pins: LockedPlatform) -> Iterator[tuple[str, str]]:
     for source in pins.sources:
         if source.commit:
             yield f"source {source.name}", "databases list released versions, not commits"
+        elif source.url:
+            yield f"source {source.name}", "its release archive is no package of an index"
     for context in pins.supplied:
         yield f"files for {context}", "they come from the operator"
     for context in pins.unresolved:

@@ -187,6 +187,8 @@ class _Platform:
         locked = next((item for item in self.pins.sources if item.name == source.name), None)
         if source.sdist:
             self._sdist(source, locked)
+        elif source.url:
+            self._unasked(source.name, "the stack names one archive, and nothing to follow")
         elif source.ref and not COMMIT.fullmatch(source.ref):
             self._ref(source, locked.commit if locked else None)
         else:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.variant import Variant
+from drydock.run import nodes
 from drydock.run.container import MODELS, Bind, Container, RunRequest, container, name_of
 from drydock.run.machine import Machine
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
@@ -24,6 +25,8 @@ RANKTABLES = "/ranktables"
 PYTHON = "/usr/bin/python3"
 """The interpreter that each image has."""
 ENTRYPOINT = "/opt/drydock/entrypoints"
+SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
+"""Variable that names the hosts of a TPU slice (Google Kubernetes Engine docs, TPU environment variables)."""
 INFINIBAND = "/dev/infiniband"
 NOWHERE = Machine(Path("/dev/null"))
 """A machine of which nothing is known: a render must not depend on the machine it runs on."""
@@ -66,7 +69,7 @@ def placed(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...]:
             name=name_of(f"{replica.group}-{replica.number}-{rank.rank}"),
             replica=replica,
             rank=rank,
-            container=_container(plan, variant, rank),
+            container=_container(plan, variant, replica, rank),
         )
         for replica in plan.replicas
         for rank in replica.ranks
@@ -110,13 +113,21 @@ def wants_ranktables(env: Mapping[str, str]) -> bool:
 # --- one rank -------------------------------------------------------------------------------------------------------
 
 
-def _container(plan: TopologyPlan, variant: Variant, rank: Rank) -> Container:
+def _container(plan: TopologyPlan, variant: Variant, replica: Replica, rank: Rank) -> Container:
     """Return a rank's container. The format decides on its network."""
     numbers = ",".join(map(str, rank.devices))
     options = container(variant, RunRequest(model="model", devices=numbers, image=plan.image), NOWHERE)
     rdma = _rdma(options) if uses_rdma({**options.env, **rank.env}) else {}
     own: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank)}
+    own["nodes"] = _nodes(variant, replica, rank)
     return options.model_copy(update={**own, "hub": not plan.model.startswith("/"), **rdma})
+
+
+def _nodes(variant: Variant, replica: Replica, rank: Rank) -> dict[str, str]:
+    """Return the labels of the rank's node in a managed Kubernetes. The hosts of a slice have those of the whole."""
+    kind = nodes.kind_of(variant, {rank.architecture})
+    hosts = len(replica.ranks) if SLICE_HOSTS in rank.env else 1
+    return nodes.labels(kind, len(rank.devices), hosts) if kind else {}
 
 
 def _rdma(options: Container) -> dict[str, object]:

@@ -15,7 +15,7 @@ from typing import Any
 from drydock.core.errors import InputError
 from drydock.run import kubernetes
 from drydock.run.access import API_KEY
-from drydock.run.container import name_of
+from drydock.run.container import FROM_THE_SHELL, name_of
 from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
 from drydock.topology.render.parts import Placed, uses_rdma, wants_ranktables
 
@@ -146,8 +146,8 @@ def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable
 
 
 def _secrets(item: Placed, *, keyed: bool) -> Iterator[dict[str, Any]]:
-    """Yield the variables of secrets: the hub's token and the key that clients must send, where there is one."""
-    wanted = {kubernetes.TOKEN: kubernetes.SECRET} if item.container.hub else {}
+    """Yield the variables of secrets: the hub's token and mirror, and the key that clients must send, if any."""
+    wanted = dict.fromkeys(FROM_THE_SHELL, kubernetes.SECRET) if item.container.hub else {}
     wanted |= {API_KEY: kubernetes.KEY_SECRET} if keyed else {}
     for name, secret in wanted.items():
         if name not in item.rank.env:

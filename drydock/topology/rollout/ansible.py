@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drydock.core.console import log
 from drydock.core.errors import EngineError, InputError
 from drydock.core.files import below, loads, write_atomically
 from drydock.model.variant import Variant
 from drydock.run.container import name_of
 from drydock.run.docker import STOP_SECONDS
 from drydock.topology.planned import TopologyPlan
+from drydock.topology.playbook import run as running
 from drydock.topology.render import ansible as rendering
 from drydock.topology.render import render
 from drydock.topology.render.chips import Commands
@@ -23,20 +22,23 @@ from drydock.topology.render.text import yaml_text
 from drydock.topology.rollout import slices
 from drydock.topology.rollout.runner import Seen
 
-STDERR = 2
-ANSWER_AT_MOST = 64 << 20
-"""Bytes of what the machines' engines say of their containers."""
-HINT = "its messages are above; `ansible topology --inventory inventory.yml --module-name ping` tests the connections"
-QUIET = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_STDOUT_CALLBACK": "json", "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1"}
+LOOK = "Look at the containers"
+INSPECT = "{{ ['docker', 'container', 'inspect'] + topology_names }}"
+_RUN, _STOP, _LOGS = ("check", "ranktable", "run"), ("stop",), ("logs",)
 
 
 class Ansible:
     """A playbook for each plan, in a folder."""
 
     def __init__(
-        self, folder: Path, variant: Variant, known: Sequence[TopologyPlan], hosts: Mapping[str, Commands]
+        self,
+        folder: Path,
+        variant: Variant,
+        known: Sequence[TopologyPlan],
+        hosts: Mapping[str, Commands],
+        ssh: running.Ssh | None = None,
     ) -> None:
-        self._folder, self._variant, self._hosts = folder, variant, hosts
+        self._folder, self._variant, self._hosts, self._ssh = folder, variant, hosts, ssh
         self._known = tuple(known)
         """What was started last: Ansible does not know what is no longer wanted."""
 
@@ -45,7 +47,7 @@ class Ansible:
         for number, plan in enumerate(wanted):
             folder = self._folder / f"plan-{number}"
             self._write(folder, render(plan, self._variant, "ansible", self._hosts))
-            self._playbook(folder, "check,ranktable,run")
+            self._playbook(folder, _RUN)
         for plan in self._known:
             if gone := slices.without(plan, wanted):
                 self._remove(gone)
@@ -61,16 +63,18 @@ class Ansible:
         if names or follow:
             raise InputError("logs: --follow and names of containers: not with Ansible, which fetches all logs once")
         for number, _ in enumerate(self._known):
-            place = self._folder / "logs"
-            extra = ("--extra-vars", f"logs_lines={lines}", "--extra-vars", f"logs_folder={place.absolute()}")
-            self._playbook(self._folder / f"plan-{number}", "logs", *extra)
+            more = {"logs_lines": lines, "logs_folder": str(self._folder.absolute() / "logs")}
+            self._playbook(self._folder / f"plan-{number}", _LOGS, more)
 
     def states(self) -> Mapping[str, Seen]:
         """Return the containers of all machines. Raises EngineError."""
         found: dict[str, Seen] = {}
-        for number, plan in enumerate(self._known):
-            said = self._inspected(self._folder / f"plan-{number}", plan)
-            found |= {name: seen for each in said for name, seen in _seen(each).items()}
+        for plan in self._known:
+            folder = self._folder / "look"
+            self._write(folder, looking(plan))
+            said = running.playbook(folder, ssh=self._ssh, keep=[LOOK]).answers.get(LOOK, {})
+            for node, answer in said.items():
+                found |= _seen(answer, node)
         return found
 
     def reach(self) -> Mapping[str, str]:
@@ -81,39 +85,22 @@ class Ansible:
         folder = self._folder / "gone"
         shutil.rmtree(folder, ignore_errors=True)
         self._write(folder, removal(plan))
-        self._playbook(folder, "stop")
-
-    def _inspected(self, folder: Path, plan: TopologyPlan) -> list[Any]:
-        """Return what `docker inspect` says on each machine; a machine without one of the containers says nothing."""
-        found = []
-        for node in slices.addresses(plan):
-            names = [slices.container_name(*each) for each in slices.ranks_of(plan) if each[1].node == node]
-            names += [plan.router.name] if plan.router and plan.router.node == node else []
-            argv = [
-                program("ansible"),
-                node,
-                "--inventory",
-                "inventory.yml",
-                "--module-name",
-                "ansible.builtin.command",
-            ]
-            words = ["--args", f"docker container inspect {' '.join(names)}"]
-            done = subprocess.run(
-                [*argv, *words], cwd=folder, capture_output=True, check=False, env={**os.environ, **QUIET}
-            )
-            found.append(_answer(done.stdout[: ANSWER_AT_MOST + 1], node))
-        return found
+        self._playbook(folder, _STOP)
 
     def _write(self, folder: Path, files: Mapping[str, str]) -> None:
         for name, text in files.items():
             write_atomically(below(folder, name), text)
 
-    def _playbook(self, folder: Path, tags: str, *more: str) -> None:
-        """Run a playbook; what it tells goes to standard error. Raises EngineError."""
-        command = [program("ansible-playbook"), "--inventory", "inventory.yml", "playbook.yml", "--tags", tags, *more]
-        done = subprocess.run(command, cwd=folder, stdout=STDERR, check=False)
-        if done.returncode:
-            raise EngineError(f"ansible-playbook --tags {tags}: exit {done.returncode}", hint=HINT)
+    def _playbook(self, folder: Path, tags: Sequence[str], more: Mapping[str, Any] | None = None) -> None:
+        """Run a playbook and log what it does. Raises EngineError with each task that failed."""
+        played = running.playbook(folder, tags, ssh=self._ssh, variables=more, told=_tell)
+        if not played.good:
+            failed = (f"{each.node}: {each.task}: {each.text}" for each in played.failures)
+            raise EngineError(*failed, hint="`./inv topology check FILE` says what a machine lacks")
+
+
+def _tell(event: str, name: str) -> None:
+    log(f"{event}: {name}")
 
 
 def removal(plan: TopologyPlan) -> dict[str, str]:
@@ -133,28 +120,22 @@ def _named(name: str) -> dict[str, Any]:
     return {"name": name, "stop_timeout": STOP_SECONDS}
 
 
-def program(name: str) -> str:
-    """Return a program of Ansible: of this environment, or on PATH. Raises EngineError."""
-    own = Path(sys.executable).with_name(name)
-    found = str(own) if own.is_file() else shutil.which(name)
-    if not found:
-        hint = "install ansible-core, and the collections of requirements.yml: ansible-galaxy collection install -r …"
-        raise EngineError(f"{name}: not found beside {sys.executable} or on PATH", hint=hint)
-    return found
+def looking(plan: TopologyPlan) -> dict[str, str]:
+    """Return a playbook that asks each machine's engine for the plan's containers. Pure."""
+    names: dict[str, list[str]] = {node: [] for node in slices.addresses(plan)}
+    for replica, rank in slices.ranks_of(plan):
+        names[rank.node].append(slices.container_name(replica, rank))
+    if plan.router:
+        names[plan.router.node].append(plan.router.name)
+    task = {"name": LOOK, "ansible.builtin.command": {"argv": INSPECT}, "changed_when": False, "failed_when": False}
+    play = {"name": LOOK, "hosts": "topology", "gather_facts": False, "tasks": [task]}
+    variables = {f"host_vars/{node}.yml": yaml_text({"topology_names": own}, start=True) for node, own in names.items()}
+    inventory = yaml_text(rendering.inventory(plan), start=True)
+    return {"playbook.yml": yaml_text([play], start=True), "inventory.yml": inventory, **variables}
 
 
-def _answer(data: bytes, node: str) -> Any:
-    """Return the JSON that a machine's docker printed. Raises EngineError."""
-    try:
-        said = loads(data) if len(data) <= ANSWER_AT_MOST else {}
-        stdout = said["plays"][0]["tasks"][0]["hosts"][node].get("stdout") or "[]"
-        return loads(stdout)
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise EngineError(f"node {node}: Ansible did not say what runs there", hint=HINT) from error
-
-
-def _seen(found: Any) -> dict[str, Seen]:
-    """Return the containers of one machine. Raises EngineError for what docker does not say."""
+def _seen(answer: Mapping[str, Any], node: str) -> dict[str, Seen]:
+    """Return the containers of one machine; docker prints those that it has. Raises EngineError for other answers."""
     try:
         return {
             str(each["Name"]).lstrip("/"): Seen(
@@ -163,7 +144,7 @@ def _seen(found: Any) -> dict[str, Seen]:
                 int(each.get("RestartCount", 0)),
                 int(each["State"]["ExitCode"]),
             )
-            for each in found
+            for each in loads(answer["stdout"] or "[]")
         }
-    except (LookupError, TypeError, ValueError) as error:
-        raise EngineError(f"docker container inspect: unexpected answer: {str(found)[:200]}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise EngineError(f"node {node}: docker container inspect: an unexpected answer: {error!r}") from error

@@ -217,7 +217,7 @@ def _check_same(found: Answer, own: Answer) -> None:
     sure = next((place for place, lead in enumerate(own.leads) if lead < NAT), len(own.leads))
     if not sure:
         raise Wrong(f"nothing to compare: the first token of {own.text!r} leads by less than {NAT:g} nat")
-    if found.tokens[:sure] != own.tokens[:sure]:
+    if len(found.tokens) != len(own.tokens) or found.tokens[:sure] != own.tokens[:sure]:
         raise Wrong(f"wrong answer: {found.text!r}, but the prefill server by itself says {own.text!r}")
 
 

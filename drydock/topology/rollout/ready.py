@@ -68,6 +68,22 @@ def wait(plan: TopologyPlan, runner: Runner, seconds: float, ask: Ask = ask_over
         time.sleep(EVERY)
 
 
+def check_images(plan: TopologyPlan, states: Mapping[str, Seen]) -> None:
+    """Raise RolloutError if the servers' images differ: their KV caches may not fit, and their answers differ."""
+    found: dict[str, list[str]] = {}
+    for each in slices.ranks_of(plan):
+        name = slices.container_name(*each)
+        if name in states:
+            found.setdefault(states[name].image, []).append(name)
+    if len(found) > 1:
+        problems = (f"{', '.join(names)}: image {image}" for image, names in found.items())
+        raise RolloutError(
+            "the servers run different images, expected one digest on every node:",
+            *problems,
+            hint="`image: NAME@sha256:…` in topology.yaml names one for all nodes",
+        )
+
+
 def _reason(one: Wanted, ask: Ask) -> str:
     """Return why a container is not ready; empty if it is."""
     try:

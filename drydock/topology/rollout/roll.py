@@ -50,6 +50,7 @@ def roll(old: TopologyPlan, new: TopologyPlan, runner: Runner, keep: Keep, how: 
         keep((old, trial))
         runner.start((old, trial))
         ready.wait(trial, runner, how.seconds, how.ask)
+        ready.check_images(trial, runner.states())
         known.prove(trial, runner.reach(), how.ask)
         log("the new servers answer right; clients are switched to them")
         behind = old.model_copy(update={"router": None})

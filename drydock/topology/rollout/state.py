@@ -16,6 +16,7 @@ from drydock.core.paths import ROOT
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record, dump
 from drydock.topology.planned import TopologyPlan
+from drydock.topology.playbook.run import Ssh
 from drydock.topology.render.chips import Commands
 from drydock.topology.rollout.ansible import Ansible
 from drydock.topology.rollout.compose import Compose
@@ -37,6 +38,8 @@ class State(Record):
     format: Literal["compose", "ansible"]
     holder: OneLine
     """The image of the containers that hold the nodes of one engine."""
+    ssh: Ssh = Ssh()
+    """How Ansible logs in; a key is a file's name, not its content."""
     number: Count = 1
     """Of the plan that clients use: each roll adds one."""
     plans: tuple[TopologyPlan, ...]
@@ -105,5 +108,5 @@ class Place:
         """Return what starts and stops the containers."""
         variant = find(read_matrix(ROOT), state.plans[0].variant)
         if state.format == "ansible":
-            return Ansible(self.folder, variant, state.plans, hosts)
+            return Ansible(self.folder, variant, state.plans, hosts, state.ssh)
         return Compose(f"drydock-{state.name}", self.folder, variant, state.holder, hosts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.console import emit, log
+from drydock.core.console import emit
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
@@ -16,6 +16,7 @@ from drydock.model.record import dump
 from drydock.run.docker import START_SECONDS
 from drydock.topology import verbs as topologies
 from drydock.topology.planned import TopologyPlan
+from drydock.topology.playbook.run import Ssh
 from drydock.topology.render import read_hosts
 from drydock.topology.render.chips import Commands
 from drydock.topology.rollout import known, ready, slices
@@ -36,6 +37,7 @@ class Options(NamedTuple):
     """Folder with recorded hosts, for ranktables."""
     seconds: float = 0.0
     """How long a start may take; 0: as the accelerator's record says."""
+    ssh: Ssh = Ssh()
 
 
 def up(place: Place, kind: str, options: Options) -> Shown:
@@ -47,11 +49,19 @@ def up(place: Place, kind: str, options: Options) -> Shown:
         if old and (old.number > 1 or old.plans != (plan,) or old.format != chosen):
             text = f"{place.file}: another plan of it runs, by {old.format}"
             raise InputError(text, hint="`topology roll` replaces its servers; `topology down` stops them")
-        state = State(file=str(place.file.absolute()), name=place.name, format=chosen, holder=plan.image, plans=(plan,))
+        state = State(
+            file=str(place.file.absolute()),
+            name=place.name,
+            format=chosen,
+            holder=plan.image,
+            ssh=options.ssh,
+            plans=(plan,),
+        )
         runner = place.runner(state, _hosts(options, plan))
         place.write(state)
         runner.start((plan,))
         ready.wait(plan, runner, options.seconds or patience(plan))
+        ready.check_images(plan, runner.states())
         return known.prove(plan, runner.reach())
 
 
@@ -132,9 +142,3 @@ def _line(pair: Pair) -> str:
 
 def _hosts(options: Options, plan: TopologyPlan) -> dict[str, Commands]:
     return read_hosts(Path(options.hosts), plan) if options.hosts else {}
-
-
-def warn(plan: TopologyPlan) -> None:
-    """Log what needs attention in a plan."""
-    for finding in plan.findings:
-        log(finding)

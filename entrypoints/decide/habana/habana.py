@@ -16,9 +16,11 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.core.text import counted
 from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, up
 from entrypoints.decide.habana.lengths import (
     LINKED,
+    NICS,
     QUANT,
     SCRIPT,
     SKIP,
@@ -99,14 +101,27 @@ def _parallelism(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
 
 def _fitted(case: HabanaCase) -> Fit:
     """Choose cards, parallelism and lengths."""
-    pcie = is_pcie(case.facts.devices) and not case.thresholds.number("host_nic")
+    pcie = is_pcie(case.facts.devices)
+    if pcie and _prefers_links(case):
+        try:
+            return _settled(case, pcie=True)
+        except EntrypointError as error:
+            if error.code not in (DOES_NOT_FIT, USAGE):  # of more cards than that, or of sizes that the user set
+                raise
+    pcie = pcie and not case.thresholds.number("host_nic")
     try:
         return _settled(case, pcie=pcie)
     except EntrypointError as error:
-        linked = "; more than four Gaudi2E cards need host NICs: use the -hnic image"
+        linked = "; more than four Gaudi2E cards need host NICs: use --target gaudi2e, whose image has libfabric"
         smaller = halving_hint(case) if error.code == DOES_NOT_FIT else ""
         hint = f"{error.hint}{linked if pcie else ''}{smaller}"
         raise EntrypointError(error.code, error.message, hint) from error
+
+
+def _prefers_links(case: HabanaCase) -> bool:
+    """Tell whether to stay within the cards that direct links join, if the model fits: no network card is here."""
+    small = any(int(size) <= LINKED for size in case.thresholds.words("tensor_sizes"))
+    return small and bool(case.thresholds.number("host_nic")) and case.facts.grants.get(NICS) is False
 
 
 def _settled(case: HabanaCase, *, pcie: bool) -> Fit:
@@ -231,7 +246,8 @@ def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
         return {}
     places = (on_node.index(device.number) for device in devices)
     bound = sorted(core for place in places for core in cores[place * each : (place + 1) * each])
-    because = f"{each} cores of NUMA node {node} for each of its {len(on_node)} cards; CPU speed limits the engine"
+    shared = f"{counted(each, 'core')} of NUMA node {node} for each of its {counted(len(on_node), 'card')}"
+    because = f"{shared}; CPU speed limits the engine"
     return {
         CPUS: Value(
             format_id_list(tuple(bound)),

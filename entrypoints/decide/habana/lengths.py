@@ -17,6 +17,8 @@ PREFIX, MEASURED = "INC_MEASUREMENT_DUMP_PATH_PREFIX", "scripts/nc_workspace_mea
 SCRIPT = "start_gaudi_vllm_server.sh"
 LINKED = 4
 """The number of Gaudi2E cards that direct links join; the manual, 1.2.1."""
+NICS = "/dev/infiniband/uverbs[0-9]*"
+"""The device files of the host's network cards, as `run` in accelerator.yaml names them."""
 
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
@@ -297,6 +299,16 @@ def _too_long(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
         yield notice("HPU-049", f"{LENGTH} {length}", f"at most {most}", most=str(most))
 
 
+def _unlinked(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
+    """Yield a notice if more PCIe cards than links join lack the libraries, or the device files, of host NICs."""
+    if not case.thresholds.number("host_nic"):
+        yield notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant with host NICs")
+    elif case.facts.grants.get(NICS) is False:
+        yield notice(
+            "HPU-053", f"{NICS}: none to open, for {chosen.tensor} cards", "a device file for each network card"
+        )
+
+
 def notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield notices about the model and the user's settings."""
     yield from _unsupported_quantisation(case)
@@ -307,8 +319,8 @@ def notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     yield from _too_long(case, chosen)
     if case.is_on(SKIP):
         yield notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
-    if is_pcie(chosen.devices) and chosen.tensor > LINKED and not case.thresholds.number("host_nic"):
-        yield notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant with host NICs")
+    if is_pcie(chosen.devices) and chosen.tensor > LINKED:
+        yield from _unlinked(case, chosen)
     limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
     if limits and "pad" not in case.thresholds.words("bucket_ways"):
         yield notice("HPU-044", f"{limits[0]}={case.given.env[limits[0]]}", "not set", variable=limits[0])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
+from entrypoints.core.text import counted
 from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
@@ -300,13 +301,14 @@ def _blocks(case: NeuronCase, length: int) -> dict[str, Value]:
     prefix_caching = case.sequences > 1 if flag is None else flag.value is True
     if prefix_caching:
         blocks = -(-length // case.block) * case.sequences
-        counted = (
-            f"{case.sequences} sequences of {length} tokens in blocks of {case.block}; the engine would overrun fewer"
-        )
+        held = f"{counted(case.sequences, 'sequence')} of {length} tokens in blocks of {case.block}"
         size = "the best size of a KV cache block for the Neuron kernels with prefix caching"
-        return {BLOCKS: Value(str(blocks), counted), BLOCK: Value(str(case.block), size)}
-    counted = "without prefix caching a block holds a whole sequence, so there is one block per sequence"
-    values = {BLOCKS: Value(str(case.sequences), counted)}
+        return {
+            BLOCKS: Value(str(blocks), f"{held}; the engine would overrun fewer"),
+            BLOCK: Value(str(case.block), size),
+        }
+    because = "without prefix caching a block holds a whole sequence, so there is one block per sequence"
+    values = {BLOCKS: Value(str(case.sequences), because)}
     if flag is None:
         because = "prefix caching gives wrong answers with a batch of one (vllm-neuron README, known issues)"
         values[f"--no-{PREFIXES[2:]}"] = Value(value=True, because=because)
@@ -355,7 +357,8 @@ def _notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
     """Yield notices about settings of the user that are kept but have a cost."""
     tokens, length = case.fitted.kv_tokens, case.length
     if not engine.capped and tokens is not None and length and case.sequences * length > tokens:
-        each, held = f"{case.sequences} sequences of {length} tokens", f"at most {tokens // length} sequences"
+        each = f"{counted(case.sequences, 'sequence')} of {length} tokens"
+        held = f"at most {counted(tokens // length, 'sequence')}"
         yield notice("PLAN-071", each, held, sequences=str(max(1, tokens // length)))
     if case.given.flag("--quantization") == "neuron_quant":
         yield notice("PLAN-072", "--quantization neuron_quant", "no --quantization")

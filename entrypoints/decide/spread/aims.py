@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from entrypoints.core.errors import EntrypointError
+from entrypoints.core.text import counted
 from entrypoints.decide.records import GIB, does_not_fit, gib
 from entrypoints.decide.spread.choice import (
     Choice,
@@ -25,14 +26,10 @@ from entrypoints.decide.spread.choice import (
 )
 from entrypoints.decide.spread.hosts import more_hosts
 from entrypoints.decide.spread.layouts import Space, splits, way
-from entrypoints.decide.spread.room import Split
+from entrypoints.decide.spread.room import READ_FOR_LATENCY, Split
 from entrypoints.request.flags import LENGTH
 
 LATENCY, THROUGHPUT = "latency", "throughput"
-
-_READ_FOR_LATENCY = GIB
-"""Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at
-3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
 
 _SMALL = 0.25
 """Share of a device's memory below which the weights of a whole model are not split by default: the device has room
@@ -84,7 +81,7 @@ def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
 def least_read(case: FitCase) -> int:
     """Return the bytes of weights that each device of a group reads at least."""
     if case.space.aim == LATENCY:
-        return _READ_FOR_LATENCY
+        return READ_FOR_LATENCY
     return min(_READ_AT_MOST, int(_READ_BY_DEFAULT * case.memory.total))
 
 
@@ -154,7 +151,7 @@ def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:
 
 def _closest(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the choice with room for the most sequences, since none has room for all of them."""
-    read = [choice for choice in fast if loaded_bytes(case) // choice.split.world >= _READ_FOR_LATENCY]
+    read = [choice for choice in fast if loaded_bytes(case) // choice.split.world >= READ_FOR_LATENCY]
     most = _roomiest(read or fast[:1])
     return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
 
@@ -181,7 +178,7 @@ def _sequences(case: FitCase, choice: Choice) -> str:
     if held(case, choice) is None:
         return "a KV cache"
     default = "" if case.demand.asked else ", the stack's default,"
-    return f"the KV cache of {case.demand.concurrency} sequences{default} of {case.demand.usual} tokens"
+    return f"the KV cache of {counted(case.demand.concurrency, 'sequence')}{default} of {case.demand.usual} tokens"
 
 
 # --- what does not fit ----------------------------------------------------------------------------------------------

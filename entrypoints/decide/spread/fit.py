@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
+from entrypoints.core.text import counted
 from entrypoints.decide.records import gib
 from entrypoints.decide.spread.aims import LATENCY, THROUGHPUT, choose, is_small, is_worthwhile, least_read
 from entrypoints.decide.spread.choice import (
@@ -133,14 +134,13 @@ def _parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> 
     split = choice.split
     values = {TENSOR: Value(str(split.tensor), _because(case, choice), tuple(_instead(case, choice, possible)))}
     if split.pipeline > 1:
-        because = (
-            f"tensor parallelism alone does not fit the model: {split.pipeline} stages of {split.tensor} devices do"
-        )
+        stages = f"{split.pipeline} stages of {counted(split.tensor, 'device')}"
+        because = f"tensor parallelism alone does not fit the model: {stages} do"
         values[PIPELINE] = Value(str(split.pipeline), because, ("1: the layers of all stages would not fit",))
     if split.data > 1:
         copy = "over which the experts are distributed" if case.model.expert_share else "each with a full copy"
         because = f"{split.data} engines, {copy}: {split.data * split.world} devices serve, {split.world} in each"
-        instead = (f"1: {split.world * (split.data - 1)} devices would stay idle",)
+        instead = (f"1: {counted(split.world * (split.data - 1), 'device')} would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.space.experts is None:
         values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor * split.engines))
@@ -157,7 +157,7 @@ def _because(case: FitCase, choice: Choice) -> str:
         aim = f"{aim}; {case.model.unknown}"
     length, usual = choice.length or case.rules.shortest_context, case.demand.usual
     one = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
-    several = f"{gib(max(0, choice.room.left))} hold {held(case, choice)} sequences of {usual} tokens"
+    several = f"{gib(max(0, choice.room.left))} hold {counted(held(case, choice) or 0, 'sequence')} of {usual} tokens"
     return f"{aim}; {choice.room.describe()}; {one}, and {several}"
 
 
@@ -189,7 +189,7 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
     """Return the reason against a split with the full length."""
     split = choice.split
     if split.tensor > case.space.wide:
-        return f"the group would use a slower link: the fastest links join only {case.space.wide} devices"
+        return f"the group would use a slower link: the fastest links join only {counted(case.space.wide, 'device')}"
     if not is_enough(case, choice):
         return f"room for {_held_by_all(case, choice)}"
     if case.space.aim == THROUGHPUT:
@@ -205,7 +205,7 @@ def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
     """Return the reason against a split that would do."""
     idle = len(case.pool.devices) - split.world * split.data
     if idle:
-        return f"{idle} devices would stay idle"
+        return f"{counted(idle, 'device')} would stay idle"
     if split.world > best.world:
         return "not needed"
     return "slower answers" if case.space.aim == LATENCY else "slower answers; --optimize throughput chooses it"
@@ -214,7 +214,7 @@ def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
 def _held_by_all(case: FitCase, choice: Choice) -> str:
     engines = choice.split.data
     most, needed = (held(case, choice) or 0) * engines, demanded(case, choice.split) * engines
-    return f"{most} sequences of {case.demand.usual} tokens instead of {needed}"
+    return f"{counted(most, 'sequence')} of {case.demand.usual} tokens instead of {needed}"
 
 
 def _shortage(case: FitCase, choice: Choice | None) -> str:
@@ -263,7 +263,9 @@ def _fewer(case: FitCase, fitting: int, step: int, each: int) -> tuple[str, str]
     if step < fitting:
         because = f"a step computes {step} tokens, and every running sequence takes one"
         return because, f"{each}: vLLM refuses to start"
-    because = f"the KV cache holds {fitting} sequences of {case.demand.typical} tokens, the mean of the ranges"
+    because = (
+        f"the KV cache holds {counted(fitting, 'sequence')} of {case.demand.typical} tokens, the mean of the ranges"
+    )
     return because, f"{each}: vLLM would preempt running requests"
 
 
@@ -338,5 +340,5 @@ def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
 def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
     wide = case.space.wide
     if crosses(case.space, split):
-        expected = f"at most {wide} devices, joined by the fastest links"
+        expected = f"at most {counted(wide, 'device')}, joined by the fastest links"
         yield notice("PLAN-027", split.as_flags(), expected, wide=str(wide))

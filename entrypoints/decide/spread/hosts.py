@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Value
-from entrypoints.decide.records import GIB, Thresholds
+from entrypoints.core.text import counted
+from entrypoints.decide.records import Thresholds
 from entrypoints.decide.spread.obstacles import expert_obstacle, keeps_experts_whole, sizes
-from entrypoints.decide.spread.room import DeviceRoom, Rules, Split
+from entrypoints.decide.spread.room import READ_FOR_LATENCY, DeviceRoom, Rules, Split
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import DATA, EXECUTOR, EXPERT, LOCAL, NODES, PIPELINE, TENSOR
 from entrypoints.request.vllm_flags import UserFlags
@@ -34,9 +35,6 @@ hosts."""
 
 SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 """The hosts of a TPU slice, separated by commas. Source: Google Kubernetes Engine docs, TPU environment variables."""
-
-_WORTH_SPLITTING = GIB
-"""As aims._READ_FOR_LATENCY: bytes of weights per rank below which a split makes no answer faster."""
 
 _MOST_HOSTS = 16
 
@@ -112,7 +110,9 @@ def over_hosts(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tu
         possible = list(_as_set(model, rules, space))
     if not possible:
         total = space.devices * space.hosts
-        message = f"no parallelism uses {space.devices} devices on each of {space.hosts} hosts ({total} in all)"
+        message = (
+            f"no parallelism uses {counted(space.devices, 'device')} on each of {space.hosts} hosts ({total} in all)"
+        )
         raise EntrypointError(HOST, message, "leave out -tp, -pp and -dp, or change the number of hosts")
     return tuple(dict.fromkeys(possible))
 
@@ -152,7 +152,7 @@ def _by_aim(within: list[int], space: Space, loaded: int) -> list[int]:
     """Return the sizes for engines that each fit a host: for throughput the narrowest first, else the widest useful."""
     if space.aim == "throughput":
         return sorted(within)
-    useful = [size for size in within if size == 1 or loaded // size >= _WORTH_SPLITTING]
+    useful = [size for size in within if size == 1 or loaded // size >= READ_FOR_LATENCY]
     return [*useful, *(size for size in within if size not in useful)]
 
 
@@ -293,7 +293,9 @@ def _tensor_value(space: Space, split: Split, room: DeviceRoom) -> Value:
         because = f"one group over {span(space.hosts, split.engines)} hosts: {link}; {room.describe()}"
         return Value(str(split.tensor), because, (f"{space.devices}: only as many devices as one host has",))
     total = space.devices * space.hosts
-    because = f"inside a host, {space.devices} devices on each of {space.hosts} equal hosts; {room.describe()}"
+    because = (
+        f"inside a host, {counted(space.devices, 'device')} on each of {space.hosts} equal hosts; {room.describe()}"
+    )
     slow = f"{total}: every layer would wait for the network between hosts; {link}"
     fast = f"{total}: not needed; {link}"
     return Value(str(split.tensor), because, (fast if space.between == FABRIC else slow,))
@@ -312,7 +314,7 @@ def _data_value(space: Space, split: Split) -> Value:
     work = "each with a full copy"
     if split.experts:
         work = f"each with its own attention, the experts distributed over all; {describe_link(space.between)}"
-    because = f"{split.engines} engines of {split.world} devices on {space.hosts} hosts, {work}"
+    because = f"{split.engines} engines of {counted(split.world, 'device')} on {space.hosts} hosts, {work}"
     return Value(str(split.engines), because, ("1: the devices of the other engines would stay idle",))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.text import counted
 from entrypoints.decide.spread.hosts import count_hosts, over_hosts
 from entrypoints.decide.spread.obstacles import expert_obstacle, keeps_experts_whole, obstacle, sizes
 from entrypoints.decide.spread.room import Rules, Split
@@ -98,7 +99,10 @@ def splits(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tuple[
 def _too_few(rules: Rules, space: Space, most: int) -> EntrypointError:
     stages = f" with {space.pipeline} pipeline stages" if space.pipeline else ""
     supported = ", ".join(map(str, rules.sizes)) or "1"
-    message = f"the runtime supports tensor-parallel sizes {supported}{stages}: {most} devices are available"
+    verb = "is" if most == 1 else "are"
+    message = (
+        f"the runtime supports tensor-parallel sizes {supported}{stages}: {counted(most, 'device')} {verb} available"
+    )
     return EntrypointError(HOST, message, "give the container more devices, or lower -pp and -dp")
 
 
@@ -149,11 +153,12 @@ def _check_fixed(model: ModelFacts, rules: Rules, space: Space) -> None:
     split, tensor = fixed(space), space.tensor or 1
     needed = split.world * split.data
     if space.hosts > 1 and split.world * (space.engines or 1) > space.devices * space.hosts:
-        message = f"{split.as_flags()} needs {split.world * (space.engines or 1)} devices, {space.hosts} hosts have"
+        ranks = counted(split.world * (space.engines or 1), "device")
+        message = f"{split.as_flags()} needs {ranks}, {space.hosts} hosts have"
         raise EntrypointError(USAGE, f"{message} {space.devices * space.hosts}", f"lower it, or raise {NODES}")
     if needed > space.devices and not space.nodes:
         hint = f"lower {split.as_flags()}, or set {EXECUTOR} ray or {NODES} for several hosts"
-        message = f"{split.as_flags()} needs {needed} devices, {space.devices} are available"
+        message = f"{split.as_flags()} needs {counted(needed, 'device')}, available: {space.devices}"
         raise EntrypointError(USAGE, message, hint)
     why = obstacle(model, rules, tensor, space.experts) if space.tensor else ""
     if why:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.decide.records import gib
+from entrypoints.decide.records import GIB, gib
 from entrypoints.decide.spread.towers import Encoder, Inputs, encoder
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 
 ESTIMATE_MARGIN = 1.03
 """Factor for weights estimated from config.json, which can be larger; see tests/models."""
+
+READ_FOR_LATENCY = GIB
+"""Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at
+3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
 
 
 class Rules(NamedTuple):

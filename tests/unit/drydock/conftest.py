@@ -28,6 +28,18 @@ def server() -> Iterator[Loopback]:
 
 
 @pytest.fixture
+def other_server() -> Iterator[Loopback]:
+    """Another origin, for redirects."""
+    loopback = Loopback()
+    thread = threading.Thread(target=loopback.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield loopback
+    loopback.shutdown()
+    thread.join()
+    loopback.server_close()
+
+
+@pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "cache")
 

@@ -6,14 +6,14 @@ physical id. The runtime numbers the devices of the container from 0 (logic id).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from entrypoints.core.parse import is_number, parse_id_list
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.ascend import npu_smi
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import run_tool
-from entrypoints.host.host import Host, Run
+from entrypoints.facts.probes.common.tools import plain, run_tool
+from entrypoints.host.host import Host, Result, Run
 
 VENDOR = "0x19e5"
 PROCESSING = ("0x12",)
@@ -47,6 +47,8 @@ _TOOLKITS = (
 HCCN = "/etc/hccn.conf"
 """`address_0=…` for each chip, as hccn_tool writes it. A recorded host has only the names, not the addresses."""
 _TOOL = "npu-smi"
+_POD = "ascend910_93"
+"""The chips of A3, whose super pods have numbers."""
 _MOUNT = (
     "npu-smi, the only source of memory and health: docker run -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro"
     " -v /usr/local/dcmi:/usr/local/dcmi:ro -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"
@@ -85,6 +87,20 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
         _versions(host, run, table),
         _hccn(host, given),
     )
+
+
+def also_recorded(devices: tuple[Device, ...], answers: Mapping[str, Result]) -> Iterator[tuple[str, ...]]:
+    """Yield commands that only a recording needs: each chip's own address, and its place in a super pod (A3).
+
+    Ranktables are made of them (drydock/topology/render/chips.py). No server asks: sixteen chips take seconds.
+    """
+    pods = any(device.architecture == _POD for device in devices)
+    for device in devices:
+        for kind in ("-ip", "-vnic") if pods else ("-ip",):
+            yield ("hccn_tool", "-i", str(device.number), kind, "-g")
+    mapping = answers.get(f"{_TOOL} info -m")
+    for chip in npu_smi.parse_mapping(plain(mapping.stdout)) if pods and mapping and not mapping.rc else ():
+        yield (_TOOL, "info", "-t", "spod-info", "-i", str(chip.npu), "-c", str(chip.chip))
 
 
 def _given(host: Host, devices: tuple[Device, ...], paths: tuple[str, ...]) -> tuple[Device, ...]:

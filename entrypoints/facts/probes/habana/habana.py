@@ -36,6 +36,19 @@ TOPOLOGY = ("hl-smi", "topo", "-c", "-N")
 IDLE = 2 << 30
 """Bytes. An idle card uses less (firmware takes 512 to 768 MiB), the weights of a model take more."""
 
+PACKAGES = ("habanalabs-firmware-tools", "habanalabs-graph", "habanalabs-rdma-core", "habanalabs-thunk")
+DEBS = "/var/lib/dpkg/info/habanalabs-*.list"
+MODULES_OF_PYTHON = (
+    "habana_media_loader",
+    "habana_pyhlml",
+    "habana_torch_dataloader",
+    "habana_torch_plugin",
+    "neural_compressor",
+)
+DISTRIBUTIONS = tuple(
+    f"/usr/local/lib/python3*/dist-packages/{name}-*.dist-info/METADATA" for name in ("habana_*", "neural_compressor*")
+)
+
 _KINDS = {
     "0x0001": "goya",
     **dict.fromkeys(("0x1000", "0x1001", "0x1010", "0x1011"), "gaudi"),
@@ -220,7 +233,21 @@ def _versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
     driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
     firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_order)
     found = {"driver": driver, "firmware": firmware[0] if firmware else ""}
-    return {part: version for part, version in found.items() if version}
+    return {part: version for part, version in found.items() if version} | software(host)
+
+
+def software(host: Host) -> dict[str, str]:
+    """Return Gaudi's packages in this image: name → version, `installed`, or `missing`; empty outside such an image.
+
+    The names are those of vLLM's installation manual, Intel Gaudi, environment verification.
+    """
+    debs = {path.rpartition("/")[2].removesuffix(".list"): "installed" for path in host.glob(DEBS)}
+    files = (path for pattern in DISTRIBUTIONS for path in host.glob(pattern))
+    folders = (path.split("/")[-2].removesuffix(".dist-info").partition("-") for path in files)
+    found = debs | {name.removesuffix("_pt"): version for name, _, version in folders}
+    if not found:
+        return {}
+    return {name.replace("-", "_"): found.get(name, "missing") for name in (*PACKAGES, *MODULES_OF_PYTHON)}
 
 
 def _order(version: str) -> tuple[int, ...]:

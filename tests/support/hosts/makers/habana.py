@@ -75,6 +75,17 @@ def gaudi2() -> Tree:
     return machine({"hl-smi": table}, files, origin)
 
 
+def software(release: str, *without: str) -> Tree:
+    """Make the files by which the vendor's packages of an image are known, without those named."""
+    debs = ("habanalabs-firmware-tools", "habanalabs-graph", "habanalabs-rdma-core", "habanalabs-thunk")
+    wheels = ("habana_media_loader", "habana_pyhlml", "habana_torch_dataloader", "habana_torch_plugin")
+    files = {f"var/lib/dpkg/info/{name}.list" for name in debs if name not in without}
+    folder = "usr/local/lib/python3.10/dist-packages"
+    files |= {f"{folder}/{name}-{release}.dist-info/METADATA" for name in wheels if name not in without}
+    files |= {f"{folder}/neural_compressor_pt-3.2.dist-info/METADATA"}
+    return dict.fromkeys(sorted(files), "")
+
+
 def gaudi2e(release: str = "1.23.0") -> Tree:
     """Eight PCIe cards whose places only the tool knows: module numbers are not the kernel's."""
     buses = ("2a", "aa", "29", "ab", "3a", "bb", "3b", "bc")
@@ -89,15 +100,16 @@ def gaudi2e(release: str = "1.23.0") -> Tree:
     }
     origin = (
         "hl-smi, its module list and lspci of a Gaudi2E host, from the 1.23 manual; topo of a Gaudi2 host;"
-        " made up: processors, memory, knobs"
+        " made up: processors, memory, knobs, the image's packages"
     )
-    return machine(answers, files, origin)
+    return machine(answers, files | software("1.22.0.740"), origin)
 
 
 def untuned() -> Tree:
     """A Gaudi2E host as it comes out of its box: nothing of the manual's first chapter was done."""
     return {
         **gaudi2e("1.20.0"),
+        **software("1.20.0.543", "habana_media_loader"),
         "proc/sys/vm/nr_hugepages": "0\n",
         "proc/sys/kernel/numa_balancing": "1\n",
         "proc/sys/kernel/osrelease": "6.8.0-52-generic\n",

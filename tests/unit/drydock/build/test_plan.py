@@ -79,4 +79,11 @@ def test_every_input_enters_the_checksum() -> None:
     sums = [plan.inputs_sha256(job.variant, lock, job.platform, files) for lock in locks]
     sums.append(plan.inputs_sha256(job.variant, job.lock, job.platform, {"Dockerfile": "b"}))
 
+    gzip = job.variant.compression.model_copy(update={"algorithm": "gzip"})
+    other = job.variant.model_copy(update={"compression": gzip})
+    sums.append(plan.inputs_sha256(other, job.lock, job.platform, files))
+
     assert len(set(sums)) == len(sums)
+    reason = job.variant.compression.model_copy(update={"because": "another reason", "source": "another manual"})
+    same = job.variant.model_copy(update={"compression": reason})
+    assert plan.inputs_sha256(same, job.lock, job.platform, files) == sums[0]

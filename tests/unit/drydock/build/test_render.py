@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import render
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
@@ -62,6 +62,14 @@ def test_layers_are_installed_in_their_order_and_the_entrypoint_comes_last(varia
     marks += ["from=entrypoint /drydock", "USER 10001:0"]
     positions = [text.index(mark) for mark in marks]
     assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize(("target", "kept"), [("cpu", False), ("cpu-source", True), ("cpu-s390x", True)])
+def test_headers_are_trimmed_unless_vllm_is_compiled_against_them(target: str, kept: bool) -> None:
+    text = render.render(ROOT, find(read_matrix(ROOT), target))["Dockerfile"]
+
+    assert ("torch/include/*" not in text) is kept
+    assert "torch/test/*" in text
 
 
 def test_a_dockerfile_names_no_version(variant: Variant) -> None:

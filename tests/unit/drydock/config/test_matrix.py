@@ -150,6 +150,7 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         "base": "debian:bookworm",
         "platforms": ["linux/amd64", "linux/arm64"],
         "hermetic": True,
+        "oldest_engine": {"docker": "23.0", "containerd": "1.5"},
         "locked": False,
         "unresolved": ["base"],
         "proof": "packages",
@@ -306,3 +307,51 @@ def test_images_that_are_named_for_converting_have_a_script_for_it() -> None:
     named = images["habana1.18-vllm0.8"].thresholds["conversion_variants"].value
     assert isinstance(named, tuple)
     assert all("float8" in {each.kind for each in images[str(name)].conversions} for name in named)
+
+
+def test_images_contain_the_programs_that_their_conversions_call() -> None:
+    """Every base has bash and python; everything else is compiled into the image."""
+    for variant in read_matrix(ROOT):
+        called = {program for item in variant.conversions for program in item.programs} - {"bash", "python"}
+        assert called <= {source.name for source in variant.sources}, variant.id
+
+
+ARCHIVE = "https://example.org/a-1.tar.bz2"
+
+
+def test_source_code_that_the_template_compiles_is_added_to_what_is_inherited(write: Callable[..., Path]) -> None:
+    def system(name: str) -> str:
+        return f"system_sources: [{{name: {name}, url: {ARCHIVE}, sha256: {'a' * 64}, source: a page}}]\n"
+
+    root = write(
+        ("\nsummary: an old", f"\n{system('jq')}summary: an old"),
+        ("inherits: old\n", f"inherits: old\n{system('nic')}"),
+    )
+    variants = read_matrix(root)
+
+    assert [source.name for source in find(variants, "cpu-old").sources] == ["jq"]
+    assert [source.name for source in find(variants, "cpu-new").sources] == ["jq", "nic"]
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("", "found none of repository, sdist and url, expected one"),
+        (f"sdist: a==1, url: {ARCHIVE},", "found sdist and url of repository, sdist and url, expected one"),
+        (f"url: {ARCHIVE},", "a: url and sha256 belong together"),
+        (f"sdist: a==1, sha256: {'a' * 64},", "a: url and sha256 belong together"),
+    ],
+)
+def test_source_code_has_one_place_and_an_archive_its_hash(problems: Problems, place: str, problem: str) -> None:
+    said = problems(("inherits: old\n", f"inherits: old\nsources: [{{name: a, {place} source: a page}}]\n"))
+
+    assert f"{NEW_FILE}:" in said[0]
+    assert problem in said[0]
+
+
+def test_options_for_some_containers_name_a_threshold_that_exists(problems: Problems) -> None:
+    more = "run: {more: [{where: with many cards, cards: 5, threshold: reserve}]}\n"
+    said = problems(("inherits: old\n", f"inherits: old\n{more}"))
+
+    assert "unknown threshold 'reserve'" in said[0]
+    assert said[-1] == "did you mean 'reserve_from'?"

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,6 +20,7 @@ from drydock.inputs.store import Store
 from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource, LockedWheel
 from drydock.model.variant import SourceCode
+from tests.support.loopback import Loopback
 
 TARGET = Environment("3.11", "x86_64", 36)
 
@@ -144,6 +146,34 @@ def test_a_source_distribution_may_contain_a_folder_of_the_same_name(
         "latest",
         "setup.py",
     ]
+
+
+@pytest.mark.parametrize("packing", ["bz2", "gz"])
+def test_a_release_archive_is_fetched_by_its_hash_and_unpacked(
+    server: Loopback, store: Store, tmp_path: Path, sha256: Callable[[bytes], str], packing: Literal["bz2", "gz"]
+) -> None:
+    path = tmp_path / f"app-1.tar.{packing}"
+    (tmp_path / "configure").write_text("#!/bin/sh\n")
+    with tarfile.open(path, f"w:{packing}") as tar:
+        tar.add(tmp_path / "configure", "app-1/configure")
+    server.files[f"/{path.name}"] = path.read_bytes()
+    url, key = f"{server.url}/{path.name}", sha256(path.read_bytes())
+    wanted = SourceCode(name="app", url=url, sha256=key, source="a test")
+
+    pin = sources.resolve_source(wanted, TARGET, store)
+    assert (pin.url, pin.pin, pin.verified) == (url, key, False)
+    assert [path.name for path in sources.folder(pin, TARGET, store).iterdir()] == ["configure"]
+    assert sources.stored(pin, store)
+    assert sources.resolve_source(wanted, TARGET, store).verified
+    sources.fetch(pin, TARGET, store)
+    assert len(server.ranges(f"/{path.name}")) == 1
+
+
+def test_a_release_archive_with_another_hash_is_refused(server: Loopback, store: Store) -> None:
+    server.files["/app-1.tar.gz"] = b"other"
+    pin = LockedSource(name="app", url=f"{server.url}/app-1.tar.gz", sha256="0" * 64, source="a test")
+    with pytest.raises(FetchError, match=r"app-1\.tar\.gz"):
+        sources.folder(pin, TARGET, store)
 
 
 def test_a_source_distribution_that_is_not_an_archive_is_refused(store: Store, sha256: Callable[[bytes], str]) -> None:

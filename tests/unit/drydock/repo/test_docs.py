@@ -73,6 +73,17 @@ def test_a_record_is_in_the_table_once_with_its_stacks() -> None:
     assert "| `no further options` | plain |" in docs.run([first, second, nothing])
 
 
+def test_the_oldest_engine_is_in_the_table_with_its_reason() -> None:
+    plain = containers.variant(containers.RUNTIME)
+    said = {"algorithm": "gzip", "because": "Their users have old ones.", "source": "a manual"}
+    other = plain.model_copy(update={"stack": "other", "compression": plain.compression.model_copy(update=said)})
+
+    table = docs.run([plain, other])
+    assert "| `engine: Docker 23.0 or containerd 1.5, or later` | cpu-0.32 | layers are zstd. |  |" in table
+    old = "| `engine: Docker 20.10 or containerd 1.4, or later` | other | layers are gzip. Their users have old ones. |"
+    assert f"{old} a manual |" in table
+
+
 @pytest.mark.golden
 def test_the_committed_tables_are_the_generated_ones() -> None:
     docs.check(ROOT, read_matrix(ROOT))

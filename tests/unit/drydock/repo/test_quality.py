@@ -17,11 +17,11 @@ from drydock.repo import quality
 def test_an_unknown_kind_of_test_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown kind 'fast'") as raised:
         quality.run_tests(tmp_path, "fast")
-    assert raised.value.hint == "known: unit, golden, fuzz, engine, packages"
+    assert raised.value.hint == "known: unit, golden, fuzz, engine, packages, topology, cluster"
 
 
 def test_a_failing_test_is_an_error_and_other_kinds_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = engine\n golden\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = engine\n golden\n machines\n")
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
         "def test_passes(): pass\n"
@@ -31,6 +31,22 @@ def test_a_failing_test_is_an_error_and_other_kinds_are_left_out(tmp_path: Path)
     quality.run_tests(tmp_path, "unit")
     with pytest.raises(BuildError, match="tests failed: engine"):
         quality.run_tests(tmp_path, "engine")
+
+
+@pytest.mark.parametrize("kind", ["packages", "cluster"])
+def test_what_takes_long_runs_only_if_it_is_named(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nmarkers = engine\n {kind}\n")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.engine\n"
+        "def test_passes(): pass\n"
+        "@pytest.mark.engine\n"
+        f"@pytest.mark.{kind}\n"
+        "def test_fails(): assert False\n"
+    )
+    quality.run_tests(tmp_path, "engine")
+    with pytest.raises(BuildError, match=f"tests failed: {kind}"):
+        quality.run_tests(tmp_path, kind)
 
 
 def test_every_dockerfile_is_linted_if_hadolint_is_installed(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(build, "build", built.append)
     found = LocalImage(f"sha256:{'ab' * 32}")
     monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
-    monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted: built.extend(argv[:2]) or 0)
+    monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
     here = run.Building()
     here.machine = machine(tmp_path)
 

@@ -169,7 +169,15 @@ def test_a_folder_is_mounted_and_a_hub_id_is_not(tmp_path: Path) -> None:
     assert (hub.model, hub.hub, hub.arguments[2]) == (None, True, "Qwen/Qwen3-8B")
 
 
-@pytest.mark.parametrize("model", ["./absent", "~no-such-user/x", "a/b/c", "http://hub/x", "", "-v"])
+def test_a_model_of_modelscope_is_passed_on_as_it_is(tmp_path: Path) -> None:
+    wanted = made(Run(), machine(tmp_path), model="modelscope:Qwen/Qwen3-8B")
+
+    assert (wanted.model, wanted.hub, wanted.arguments[2]) == (None, True, "modelscope:Qwen/Qwen3-8B")
+    with pytest.raises(InputError, match="expected an existing folder or a hub id"):
+        made(Run(), machine(tmp_path), model="modelscope:Qwen3-8B")
+
+
+@pytest.mark.parametrize("model", ["./absent", "~no-such-user/x", "a/b/c", "http://hub/x", "-v"])
 def test_a_model_is_an_existing_folder_or_a_hub_id(tmp_path: Path, model: str) -> None:
     with pytest.raises(InputError, match="expected an existing folder or a hub id"):
         made(Run(), machine(tmp_path), model=model)

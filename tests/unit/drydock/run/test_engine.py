@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import EngineError, HostError
+from drydock.core.paths import ROOT
 from drydock.run import engine
-from drydock.run.container import Container
+from drydock.run.container import Container, RunRequest, container
 from tests.support.containers import GPUS, RUNTIME, machine, made
 
 DAEMON = "docker: Error response from daemon: "
@@ -50,6 +52,11 @@ def wanted(tmp_path: Path) -> Container:
             'Conflict. The container name "/llm" is already in use by container "b90a". You have to remove it.',
             "container llm: exists already",
             "docker rm --force llm",
+        ),
+        (
+            "failed to register layer: Error processing tar file(exit status 1): archive/tar: invalid tar header",
+            "image drydock/cpu-vllm0.32:latest: this engine cannot unpack its layers: failed to register layer",
+            "Docker 23.0 and containerd 1.5 can: update the engine",
         ),
         ('invalid mount config for type "bind": bind source path does not exist: /n', "/n: no such file", "--print"),
     ],
@@ -128,6 +135,33 @@ def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_what_reads_the_terminal_stays_in_its_foreground(
+    wanted: Container, terminal: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert engine.Here().attach(started("import os; print(os.getpgrp())"), wanted, terminal=terminal) == 0
+    assert (int(capfd.readouterr().out) == os.getpgrp()) is terminal
+
+
+def test_the_version_is_that_of_docker_and_no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def __init__(self, *names: str) -> None:
+            self.names = names
+
+        def version(self) -> dict[str, object]:
+            return {"Components": [{"Name": name, "Version": "20.10.24+dfsg1"} for name in self.names]}
+
+    for names, expected in ((("Engine", "containerd"), "20.10.24+dfsg1"), (("Podman Engine",), ""), ((), "")):
+        monkeypatch.setattr(engine.docker, "from_env", lambda names=names: Client(*names))
+        assert engine.Here().docker_version() == expected
+
+    def absent() -> None:
+        raise engine.docker.errors.DockerException("no engine")
+
+    monkeypatch.setattr(engine.docker, "from_env", absent)
+    assert engine.Here().docker_version() == ""
+
+
 def test_a_detached_container_that_cannot_start_is_removed(
     wanted: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,3 +189,17 @@ def test_without_docker_the_hint_is_the_task_that_installs_it(
         with pytest.raises(EngineError, match="docker: not found on PATH") as raised:
             start(["docker", "run", "i"], wanted)
         assert raised.value.hint == "run `./inv engine`"
+
+
+@pytest.mark.parametrize("said", ["Unknown runtime specified habana.", "unknown or invalid runtime name: habana"])
+def test_a_runtime_that_the_engine_does_not_know_is_explained_by_its_accelerators_record(
+    tmp_path: Path, said: str
+) -> None:
+    """Docker 23 changed the words; vLLM's installation manual, Intel Gaudi, quotes those of older engines."""
+    wanted = container(find(read_matrix(ROOT), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path))
+    error = engine.explain(f"{DAEMON}{said}{ADVICE}", wanted)
+
+    assert error.problems == ("container runtime habana: the engine does not have it",)
+    assert error.hint.startswith("install habana-container-runtime from Habana's package repository")
+    assert '{"habana": {"path": "/usr/bin/habana-container-runtime", "runtimeArgs": []}}' in error.hint
+    assert error.hint.endswith("restart the engine; `docker info` lists its runtimes")

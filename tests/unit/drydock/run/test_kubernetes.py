@@ -105,7 +105,14 @@ def test_devices_come_from_the_device_plugin(tmp_path: Path) -> None:
 def test_the_device_plugin_sets_the_variable_that_selects_devices(tmp_path: Path) -> None:
     names = {item["name"] for item in pod(RUNTIME, tmp_path)[1]["env"]}
 
-    assert names == {"HF_TOKEN"}
+    assert names == {"HF_TOKEN", "HF_ENDPOINT"}
+
+
+def test_token_and_mirror_of_the_hub_come_from_a_secret_that_need_not_exist(tmp_path: Path) -> None:
+    env = {item["name"]: item["valueFrom"]["secretKeyRef"] for item in pod(Run(), tmp_path)[1]["env"]}
+
+    assert env["HF_ENDPOINT"] == {"name": "huggingface", "key": "HF_ENDPOINT", "optional": True}
+    assert env["HF_TOKEN"] == {"name": "huggingface", "key": "HF_TOKEN", "optional": True}
 
 
 def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_path: Path) -> None:
@@ -116,7 +123,7 @@ def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_pa
     said = "\n".join(kubernetes.remarks(made(Run(), machine(tmp_path), address="0.0.0.0")))
     assert "kubectl create secret generic vllm-api-key --from-env-file=FILE" in said
     opened = pod(Run(), tmp_path, address="0.0.0.0", no_api_key=True)[1]
-    assert [item["name"] for item in opened["env"]] == ["HF_TOKEN"]
+    assert [item["name"] for item in opened["env"]] == ["HF_TOKEN", "HF_ENDPOINT"]
 
 
 def test_shared_memory_is_a_volume_in_memory(tmp_path: Path) -> None:

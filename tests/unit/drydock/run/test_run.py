@@ -13,6 +13,7 @@ import yaml
 
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
+from drydock.model.variant import Engines
 from drydock.run import run
 from drydock.run.container import Container, RunRequest
 from drydock.run.docker import docker_argv
@@ -38,14 +39,18 @@ class FakeHere(Here):
         self.images = [*images]
         self.stand_in = stand_in
         self.became: list[str] = []
+        self.version = "28.5.1"
 
     def image(self, name: str) -> LocalImage | None:
         return LocalImage(DIGEST, self.stand_in) if name in self.images else None
 
+    def docker_version(self) -> str:
+        return self.version
+
     def pull(self, wanted: Container) -> None:
         self.images.append(wanted.image)
 
-    def attach(self, argv: Sequence[str], wanted: Container) -> int:  # noqa: ARG002 - as in Here
+    def attach(self, argv: Sequence[str], wanted: Container, *, terminal: bool = False) -> int:  # noqa: ARG002 - as in Here
         self.became = [*argv]
         return 7
 
@@ -157,6 +162,50 @@ def test_docker_pulls_an_image_of_a_registry(tmp_path: Path) -> None:
 
     assert "registry.example/vllm:1" in here.images
     assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
+
+
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [
+        ("20.10.24+dfsg1", True),
+        ("19.03.15", True),
+        ("22.06.0-beta.0", True),
+        ("23.0.0", False),
+        ("28.5.1", False),
+        ("", False),
+    ],
+)
+def test_an_engine_that_cannot_unpack_the_image_is_told_in_one_line_before_the_pull(
+    version: str, old: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = FakeHere(tmp_path)
+    here.version = version
+    published = RunRequest(model="org/model", image="registry.example/vllm:1")
+
+    run.run("cpu", published, here=here)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(said) == old
+    if old:
+        assert (
+            f"this engine is Docker {version}, which cannot unpack zstd layers: update it to 23.0 or later" in said[0]
+        )
+        assert "skopeo copy --dest-compress-format gzip" in said[0]
+    run.run("cpu", published, here=here)  # it is there now
+    assert "warning: " not in capsys.readouterr().err
+
+
+def test_an_old_engine_is_enough_for_gzip_and_every_output_has_the_oldest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = FakeHere(tmp_path)
+    for form in run.WRITERS:
+        run.run("ascend", MODEL, How(form, only_print=True), here=here)
+        assert "engine: Docker 20.10 or containerd 1.4, or later: layers are gzip" in capsys.readouterr().err
+        run.run("cpu", MODEL, How(form, only_print=True), here=here)
+        assert "engine: Docker 23.0 or containerd 1.5, or later: layers are zstd" in capsys.readouterr().err
+    assert run.too_old(made(NODES, machine(tmp_path)), "20.10.24")
+    gzip = made(NODES, machine(tmp_path)).model_copy(update={"oldest": Engines(docker="20.10", containerd="1.4")})
+    assert run.too_old(gzip, "20.10.24") == ()
 
 
 def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from drydock.topology.records import Group
 
 VARIANTS = read_matrix(ROOT)
 PAIR = (Group(name="p", role="prefill"), Group(name="d", role="decode"))
-NAMES: dict[str, int | str] = dict.fromkeys(
-    ("instance", "prefills", "decodes", "servers", "prefill_tp", "prefill_dp", "decode_tp", "decode_dp", "kv"), 7
-)
+NAMES: dict[str, int | str] = {
+    **dict.fromkeys(("instance", "prefills", "decodes", "servers", "kv"), 7),
+    **dict.fromkeys(("prefill_tp", "prefill_dp", "decode_tp", "decode_dp"), 7),
+    "decode_addresses": "10.0.0.3,10.0.0.4",
+}
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.id)

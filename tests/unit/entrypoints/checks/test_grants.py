@@ -9,6 +9,7 @@ import pytest
 from entrypoints.checks.grants import examine, missing, none_here, parse_size
 from entrypoints.core.errors import HOST
 from entrypoints.core.records import Facts, Failure, Finding, Limits, Mount
+from tests.support.many import device
 from tests.support.sample import GIB, KNOWN, check, facts, told
 
 MIB = 1 << 20
@@ -230,3 +231,25 @@ def test_the_runtime_is_asked_for_all_cards() -> None:
 
 def test_an_image_for_the_processor_needs_no_device() -> None:
     assert none_here({"accelerator": "cpu", "run": {}}, facts(), {}) is None
+
+
+NICS = {
+    "names": ["HL-288E"],
+    "cards": 5,
+    "hosts": 1,
+    "devices": [node("/dev/infiniband/uverbs[0-9]*")],
+    "capabilities": [word("IPC_LOCK")],
+}
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "found"),
+    [(8, {}, ["RUN-001", "RUN-003"]), (4, {}, []), (8, {"names": ["HL-225"]}, []), (8, {"hosts": 2}, [])],
+)
+def test_what_only_many_cards_of_a_kind_need_is_missed_only_by_them(
+    count: int, more: dict[str, Any], found: list[str]
+) -> None:
+    cards = tuple(device(number, name="HL-288E") for number in range(count))
+    host = facts(devices=cards, grants={"/dev/infiniband/uverbs[0-9]*": False})
+
+    assert [finding.id for finding in told(missing({"more": [{**NICS, **more}]}, host))] == found

@@ -7,15 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from entrypoints.cli import cli
 from entrypoints.core import errors
-from tests.support.sample import PROFILE, check, write_model
+from tests.support.sample import CONFIG, PROFILE, check, write_model
 
 PACKAGE = Path(cli.__file__).parent.parent
+ENVIRONMENT = PACKAGE.parent / "templates" / "tools" / "environment.py"
 
 
 @pytest.fixture
@@ -65,6 +70,60 @@ def test_a_file_that_a_variable_names_must_exist_before_anything_starts(profile:
     assert ran.returncode == errors.MODEL
     assert "QUANT_CONFIG=/no/such/maxabs_quant_g2.json: no such file" in ran.stderr
     assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
+
+
+class ModelScope(BaseHTTPRequestHandler):
+    """ModelScope's file API: /api/v1/models/ORG/NAME/repo?Revision=…&FilePath=…."""
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        asked = dict(parse_qsl(parts.query))
+        known = {
+            "config.json": CONFIG,
+            "model.safetensors.index.json": {"metadata": {"total_size": 4000}, "weight_map": {}},
+        }
+        right = parts.path == "/api/v1/models/Qwen/Qwen3-8B/repo" and asked.get("Revision") == "master"
+        body = json.dumps(known[asked["FilePath"]]).encode() if right and asked.get("FilePath") in known else b""
+        self.send_response(200 if body else 404)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def modelscope() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ModelScope)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_model_of_modelscope_is_planned_from_its_api_and_vllm_is_told_where_it_is(
+    profile: Path, modelscope: str
+) -> None:
+    ran = run(profile, "plan", "modelscope:Qwen/Qwen3-8B", "--json", MODELSCOPE_DOMAIN=modelscope)
+    plan = json.loads(ran.stdout)
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert plan["env"]["VLLM_USE_MODELSCOPE"] == "True"
+    assert plan["argv"][plan["argv"].index("--model") + 1] == "Qwen/Qwen3-8B"
+    assert "PLAN-061" not in ran.stdout
+    assert "PLAN-061" in run(profile, "plan", "modelscope:Qwen/Other", "--json", MODELSCOPE_DOMAIN="127.0.0.1:9").stdout
+
+
+def test_modelscope_needs_its_package_in_the_image(profile: Path, tmp_path: Path, model: str) -> None:
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    (packages / "vllm-0.23.0.dist-info").mkdir(parents=True)
+    profile.write_text(json.dumps({**PROFILE, "python": str(tmp_path / "bin" / "python3")}))
+    lacking = run(profile, "plan", model, VLLM_USE_MODELSCOPE="True")
+    (packages / "modelscope-1.40.2.dist-info").mkdir()
+
+    assert lacking.returncode == errors.MODEL
+    assert "lacks the package modelscope" in lacking.stderr
+    assert run(profile, "plan", model, VLLM_USE_MODELSCOPE="True").returncode == errors.OK
 
 
 def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tmp_path: Path) -> None:
@@ -326,6 +385,59 @@ def test_anything_else_becomes_that_program(profile: Path) -> None:
     ran = run(profile, sys.executable, "-c", "import sys; print('hi'); sys.exit(7)")
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "hi\n", "")
+
+
+def sourced(profile: Path, *scripts: str, **env: str) -> None:
+    """Record beside the profile what shell scripts export, with the program that an image's build runs."""
+    folder = profile.parent / "scripts"
+    folder.mkdir()
+    for number, text in enumerate(scripts):
+        script = folder / f"{number}.sh"
+        script.write_text(text)
+        command = [
+            sys.executable,
+            "-BS",
+            str(ENVIRONMENT),
+            "save",
+            str(profile.parent / "environment.json"),
+            str(script),
+        ]
+        subprocess.run(command, check=True, env={"PATH": os.environ["PATH"], **env})
+
+
+ASCEND = (
+    "export CANN=/usr/local/Ascend/ascend-toolkit/latest\nexport LD_LIBRARY_PATH=${CANN}/lib64:$LD_LIBRARY_PATH\n",
+    "export ATB_HOME_PATH=${CANN%/ascend-toolkit*}/nnal/atb\n",
+)
+XPU = ('set -- "$@"; export ONEAPI_ROOT=/opt/intel/oneapi CCL_ROOT=/opt/intel/oneapi/ccl/2021.15\n',)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "name", "value"),
+    [
+        (ASCEND, "LD_LIBRARY_PATH", "/usr/local/Ascend/ascend-toolkit/latest/lib64:/usr/lib"),
+        (ASCEND, "ATB_HOME_PATH", "/usr/local/Ascend/nnal/atb"),
+        (XPU, "CCL_ROOT", "/opt/intel/oneapi/ccl/2021.15"),
+    ],
+)
+def test_a_program_gets_the_environment_of_the_vendors_scripts(
+    profile: Path, scripts: tuple[str, ...], name: str, value: str
+) -> None:
+    sourced(profile, *scripts, LD_LIBRARY_PATH="/usr/lib")
+    show = (sys.executable, "-c", f"import os; print(os.environ['{name}'])")
+
+    assert run(profile, *show, LD_LIBRARY_PATH="/usr/lib").stdout == f"{value}\n"
+    assert run(profile, *show, **{name: "/mine"}).stdout == "/mine\n"
+
+
+def test_a_program_is_found_on_the_path_of_the_vendors_scripts(profile: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "omni_cli"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho started\n")
+    program.chmod(0o755)
+    sourced(profile, f"export PATH={program.parent}:$PATH\n")
+
+    assert run(profile, "omni_cli").stdout == "started\n"
 
 
 def test_an_unknown_verb_names_the_nearest_one(profile: Path) -> None:

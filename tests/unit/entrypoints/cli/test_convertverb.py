@@ -212,6 +212,16 @@ def test_an_image_without_scripts_names_those_that_have_them(image: Image) -> No
     assert "these images have one: one, two" in ran.stderr
 
 
+def test_an_accelerator_whose_tool_is_outside_names_the_page_about_it(image: Image) -> None:
+    page = {"value": "docs/a.md#w8a8", "because": "a tool converts weights, in an image of its own."}
+    image.profile(thresholds={**PROFILE["thresholds"], "conversion_page": page})
+
+    ran = image.run()
+
+    assert ran.returncode == errors.HOST
+    assert "a tool converts weights, in an image of its own: see docs/a.md#w8a8" in ran.stderr
+
+
 def test_an_accelerator_that_needs_none_says_so(image: Image) -> None:
     image.profile()
 

@@ -249,6 +249,15 @@ def test_a_quantization_without_kernels_is_said() -> None:
     assert "NPU-044" not in advices(decided(A2, LLAMA._replace(quantization="compressed-tensors")))
 
 
+def test_what_w8a8_conversion_writes_is_what_omni_infer_takes_and_the_page_that_both_name_exists() -> None:
+    profile = expect.profile_of(CLOUD)
+    page, _, anchor = profile["thresholds"]["conversion_page"]["value"].partition("#")
+
+    assert "NPU-044" not in advices(decided(CLOUD, LLAMA._replace(quantization="compressed-tensors")))
+    assert "docs/ascend.md#w8a8" in profile["findings"]["NPU-044"]["remediation"]
+    assert f"## {anchor.upper()}" in (ROOT / page).read_text()
+
+
 def test_too_few_cpus_for_binding_are_said() -> None:
     facts = host(A2)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drydock.topology.render import chips
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.facts import record as record_module
@@ -16,9 +17,11 @@ from entrypoints.facts.facts import probe
 from entrypoints.facts.record import FILES_AT_MOST, STEPS_AT_MOST, open_host, parse_record, read_record, record
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
+from tests.support import topologies
 from tests.support.damage import survives_damage
 from tests.support.sample import PROFILE
 
+HOSTS = Path(__file__).resolve().parents[3] / "hosts"
 MOUNT = {"path": "/cache", "exists": True, "writable": True, "free": 1, "total": 2, "filesystem": "ext4"}
 SMALL: dict[str, Any] = {
     "origin": "a test",
@@ -30,9 +33,11 @@ SMALL: dict[str, Any] = {
 }
 
 
-def looked(host: Host, env: dict[str, str] | None = None) -> tuple[Host, Commands, Facts]:
+def looked(
+    host: Host, env: dict[str, str] | None = None, accelerator: str = PROFILE["accelerator"]
+) -> tuple[Host, Commands, Facts]:
     commands = Commands(host)
-    return host, commands, probe(host, commands, PROFILE, env or {})
+    return host, commands, probe(host, commands, {**PROFILE, "accelerator": accelerator}, env or {})
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -59,6 +64,25 @@ def test_a_recording_of_a_recording_is_the_same_file(tmp_path: Path) -> None:
 
     assert one.read_text() == two.read_text()
     assert list(document(one)) == ["commands", "files", "links", "machine", "mounts", "origin"]
+
+
+@pytest.mark.parametrize(("recorded", "pod"), [("ascend-a3-8x2", True), ("ascend-910b3-8x", False)])
+def test_a_recording_has_what_ranktables_are_made_of_and_only_what_succeeded(
+    tmp_path: Path, recorded: str, pod: bool
+) -> None:
+    """Ranktables are made of each chip's address (drydock/topology/render/chips.py), which no server asks for."""
+    value = document(HOSTS / recorded / "host.json")
+    count = len(looked(open_host(str(HOSTS / recorded)), accelerator="ascend")[2].devices)
+    asked = topologies.chips(0, count, pod=pod)
+    asked["hccn_tool -i 1 -ip -g"] = {"rc": 1, "stdout": "", "stderr": "no such device"}
+    answers = {command: {"stderr": "", **answer} for command, answer in {**asked, **value["commands"]}.items()}
+    (tmp_path / "here.json").write_text(json.dumps({**value, "commands": answers}))
+    record(*looked(open_host(str(tmp_path / "here.json")), accelerator="ascend"), str(tmp_path / "host.json"))
+    commands = document(tmp_path / "host.json")["commands"]
+
+    assert chips.address(commands, 0) == "10.9.0.1"
+    assert chips.super_pod(commands, 3) == (("3", "3") if pod else None)
+    assert {*commands} & {*asked} == {*asked} - {"hccn_tool -i 1 -ip -g"}
 
 
 KNOWN = ("init_on_alloc=", "pci=")

@@ -169,11 +169,15 @@ def test_a_beginning_that_tells_nothing_leaves_an_estimate(site: Site, beginning
 
 def test_modelscope_is_asked_its_own_way(site: Site) -> None:
     site.files["/api/v1/models/owner/model/repo?Revision=master&FilePath=config.json"] = json.dumps(FULL).encode()
-    env = {"VLLM_USE_MODELSCOPE": "1", "MODELSCOPE_DOMAIN": site.url, "HF_TOKEN": "secret"}
+    env = {"VLLM_USE_MODELSCOPE": "true", "MODELSCOPE_DOMAIN": site.url, "HF_TOKEN": "secret"}
     model = read(env)
 
     assert model.geometry is not None
     assert "Authorization" not in site.asked[0][1]
+
+
+def test_a_number_does_not_choose_modelscope_as_in_vllm() -> None:
+    assert not parse_hub({"VLLM_USE_MODELSCOPE": "1"}).modelscope
 
 
 @pytest.mark.parametrize("switch", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])

@@ -49,6 +49,36 @@ def test_a_first_word_is_the_model_and_later_words_belong_to_flags() -> None:
     assert given.tokens[:2] == ("--model", "/m")
 
 
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ("modelscope:Qwen/Qwen3-8B", "--port", "1"),
+        ("--model=modelscope:Qwen/Qwen3-8B", "--port", "1"),
+        ("--port", "1", "--model", "modelscope:Qwen/Qwen3-8B"),
+    ],
+)
+def test_a_model_of_modelscope_reaches_vllm_by_its_plain_name(tokens: tuple[str, ...]) -> None:
+    given = parse_given(tokens, {})
+
+    assert (given.modelscope, given.flag("--model")) == (True, "Qwen/Qwen3-8B")
+    assert given.tokens == ("--model", "Qwen/Qwen3-8B", "--port", "1")
+    assert not parse_given(("Qwen/Qwen3-8B",), {}).modelscope
+
+
+def test_a_config_files_model_of_modelscope_is_given_to_vllm_as_a_flag(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("model: modelscope:Qwen/Qwen3-8B\n")
+    given = parse_given(("--config", str(tmp_path / "c.yaml")), {})
+
+    assert given.tokens[:2] == ("--model", "Qwen/Qwen3-8B")
+
+
+@pytest.mark.parametrize("name", ["", "Qwen", "Qwen/", "/models/x", "../x", "a/b/c"])
+def test_modelscope_needs_an_organisation_and_a_name(name: str) -> None:
+    with pytest.raises(EntrypointError, match="expected modelscope:ORG/NAME") as error:
+        parse_given((f"modelscope:{name}",), {})
+    assert error.value.code == USAGE
+
+
 def test_a_bare_flag_is_true_and_no_flag_is_its_opposite() -> None:
     flags = parse_given(("--enforce-eager", "--no-enable-prefix-caching"), {}).flags
 

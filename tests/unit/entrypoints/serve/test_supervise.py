@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
-from entrypoints.serve.ending import KILLED, End, Stop, asked_end, exit_code, stop_at, unasked_end
+from entrypoints.serve.ending import KILLED, End, Stop, advice, asked_end, exit_code, stop_at, unasked_end
 from entrypoints.serve.phases import IMPORT, LOAD, READY, State
 
 DRAIN = Stop(code=OK, drains=True, refuse_at=9.0, term_at=10.0, cut_at=20.0, kill_at=24.0)
@@ -88,6 +88,19 @@ def test_the_cause_names_the_process_and_the_limit() -> None:
 )
 def test_caches_are_suspected_of_failed_starts_that_no_limit_explains(end: End, failed: bool) -> None:
     assert end.failed == failed
+
+
+def test_remedies_for_too_little_memory_are_named_in_their_order_after_a_failed_start() -> None:
+    remedies = ("a lower --gpu-memory-utilization", "--enforce-eager")
+    failed = unasked(1, STARTED)
+
+    assert advice(failed, remedies) == (
+        "; if the log above says out of memory, try in this order: a lower --gpu-memory-utilization, --enforce-eager"
+    )
+    assert not advice(failed, ())
+    assert not advice(unasked(1), remedies)  # it was ready
+    assert not advice(unasked(137, STARTED, OOM), remedies)  # the host's memory, for which there are other remedies
+    assert not advice(End(WRONG_ANSWER, "wrong answer", failed=True), remedies)
 
 
 def test_a_stop_that_was_asked_for_says_so() -> None:

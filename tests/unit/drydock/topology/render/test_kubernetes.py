@@ -122,6 +122,14 @@ def test_each_pod_of_a_server_has_a_node_of_its_own() -> None:
         assert apart["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
 
 
+def test_a_model_of_the_hub_gets_token_and_mirror_from_a_secret_that_need_not_exist() -> None:
+    of_the_hub = topologies.trio().model_copy(update={"model": "Qwen/Qwen3-8B"})
+    for template in pods(manifests(of_the_hub)):
+        env = {item["name"]: item.get("valueFrom") for item in template["spec"]["containers"][0]["env"]}
+        for name in ("HF_TOKEN", "HF_ENDPOINT"):
+            assert env[name] == {"secretKeyRef": {"name": "huggingface", "key": name, "optional": True}}
+
+
 def test_a_pod_has_its_own_networks_interface() -> None:
     for template in pods(manifests(topologies.trio())):
         env = {item["name"]: item.get("value") for item in template["spec"]["containers"][0]["env"]}
@@ -247,6 +255,27 @@ def test_leader_worker_set_says_who_the_tpu_workers_are() -> None:
         (container,) = template["spec"]["containers"]
         assert container["resources"]["limits"] == {"google.com/tpu": 4}
         assert not {item["name"] for item in container["env"]} & set(env)
+        assert "nodeSelector" not in template["spec"]  # nothing tells the generation
+
+
+@pytest.mark.parametrize(("slice_", "topology"), [(True, "2x2x2"), (False, "2x2x1")])
+def test_pods_select_the_nodes_of_their_tpus(slice_: bool, topology: str) -> None:
+    env = {"TPU_WORKER_HOSTNAMES": "10.3.0.1,10.3.0.2"} if slice_ else {}
+    ranks = tuple(
+        topologies.rank(f"t{n}", f"10.3.0.{n + 1}", number=n, leader="10.3.0.1", of=2, devices=4, env=env).model_copy(
+            update={"architecture": "v5p"}
+        )
+        for n in range(2)
+    )
+    replica = topologies.trio().replicas[0].model_copy(update={"ranks": ranks})
+    found = pods(manifests(topologies.plan("tpu", (replica,))))
+
+    assert len(found) == 2
+    for template in found:
+        assert template["spec"]["nodeSelector"] == {
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice",
+            "cloud.google.com/gke-tpu-topology": topology,
+        }
 
 
 @pytest.mark.parametrize("text", ["10.2.0.11", "tcp://10.2.0.10:5", "a,10.2.0.12", "10.2.0.11."])

@@ -72,3 +72,13 @@ def test_a_container_that_keeps_ending_is_not_waited_for() -> None:
     engine.states = more  # type: ignore[method-assign, assignment] - a fault of the test
     with pytest.raises(RolloutError, match="prefills-0-0: restarting, exit code 7, 7 restarts"):
         ready.wait(PLAN, engine, 60, servers)
+
+
+def test_servers_of_one_topology_have_one_image() -> None:
+    engine = Engine(PLAN)
+    ready.check_images(PLAN, engine.states())
+    engine.seen["decodes-0-0"] = Seen("running", "sha256:b")
+    with pytest.raises(RolloutError) as raised:
+        ready.check_images(PLAN, engine.states())
+
+    assert "prefills-0-0: image sha256:a\ndecodes-0-0: image sha256:b" in str(raised.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 from drydock.core.errors import EngineError, InputError
 from drydock.engine import compose as plugin
+from drydock.topology.playbook import run as running
 from drydock.topology.rollout import ansible, slices, state, verbs
 from drydock.topology.rollout.ansible import Ansible
 from drydock.topology.rollout.compose import project_files
@@ -74,9 +76,9 @@ class Recorded(Ansible):
         super().__init__(folder, topologies.variant("cpu"), (PLAN,), {})
         self.done: list[tuple[str, str]] = []
 
-    def _playbook(self, folder: Path, tags: str, *more: str) -> None:
+    def _playbook(self, folder: Path, tags: Sequence[str], more: Mapping[str, Any] | None = None) -> None:
         _ = more
-        self.done.append((folder.name, tags))
+        self.done.append((folder.name, ",".join(tags)))
 
 
 def test_what_is_wanted_runs_before_the_rest_is_removed(tmp_path: Path) -> None:
@@ -92,20 +94,33 @@ def test_what_is_wanted_runs_before_the_rest_is_removed(tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "gone" / "host_vars" / "n1.yml").read_text())["topology_routers"] == []
 
 
+CONTAINER = {"Name": "/a-0-0", "Image": "sha256:x", "RestartCount": 1, "State": {"Status": "exited", "ExitCode": 3}}
+
+
+def test_each_machine_is_asked_for_its_containers() -> None:
+    files = ansible.looking(PLAN)
+
+    assert yaml.safe_load(files["host_vars/n1.yml"]) == {"topology_names": ["decodes-0-0", "router"]}
+    (play,) = yaml.safe_load(files["playbook.yml"])
+    assert play["tasks"][0]["ansible.builtin.command"]["argv"] == ansible.INSPECT
+
+
 def test_what_machines_say_of_their_containers_is_read() -> None:
-    container = {"Name": "/a-0-0", "Image": "sha256:x", "RestartCount": 1, "State": {"Status": "exited", "ExitCode": 3}}
-    said = {"plays": [{"tasks": [{"hosts": {"n0": {"stdout": json.dumps([container])}}}]}]}
-    found = ansible._seen(ansible._answer(json.dumps(said).encode(), "n0"))
-
-    assert found["a-0-0"] == ("exited", "sha256:x", 1, 3)
+    assert ansible._seen({"stdout": json.dumps([CONTAINER])}, "n0") == {"a-0-0": ("exited", "sha256:x", 1, 3)}
+    assert ansible._seen({"stdout": ""}, "n0") == {}
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b'{"plays": []}', b'{"plays": [{"tasks": [{"hosts": {"n0": 3}}]}]}']
-)
-def test_any_other_answer_is_an_error(data: bytes) -> None:
-    with pytest.raises(EngineError, match="node n0: Ansible did not say what runs there"):
-        ansible._answer(data, "n0")
+@pytest.mark.parametrize("said", [{}, {"stdout": 3}, {"stdout": "{"}, {"stdout": "[3]"}, {"stdout": '[{"Name": "a"}]'}])
+def test_any_other_answer_is_an_error(said: dict[str, Any]) -> None:
+    with pytest.raises(EngineError, match="node n0: docker container inspect: an unexpected answer"):
+        ansible._seen(said, "n0")
+
+
+def test_each_task_that_failed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = running.Failure("n0", "Start the ranks", "no such image", unreachable=False)
+    monkeypatch.setattr(running, "playbook", lambda *_, **__: running.Played({}, (failure,), {}))
+    with pytest.raises(EngineError, match="n0: Start the ranks: no such image"):
+        Ansible(tmp_path, topologies.variant("cpu"), (), {}).start((PLAN,))
 
 
 def test_logs_of_machines_are_fetched_whole(tmp_path: Path) -> None:

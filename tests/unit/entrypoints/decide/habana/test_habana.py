@@ -520,10 +520,12 @@ def test_a_module_that_is_not_here_is_refused() -> None:
 def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
     large = model("Llama-3.1-405B", 405, 128, 8, 126)
     with pytest.raises(EntrypointError) as error:
-        decided(large, machine="habana-gaudi2e-8x")
+        decided(large, machine="habana-gaudi2e-8x", variant=PLUGIN)
 
     assert error.value.code == DOES_NOT_FIT
-    assert "-hnic" in error.value.hint
+    assert "--target gaudi2e" in error.value.hint
+    smaller = model("Llama-300B", 300, 128, 8, 126)
+    assert values(smaller, "--max-model-len", "4096", machine="habana-gaudi2e-8x")["--tensor-parallel-size"] == "8"
 
 
 def test_without_cards_there_is_no_plan() -> None:
@@ -671,3 +673,29 @@ def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, var
     ids = {finding.id for finding in decided(what, variant=variant).findings}
 
     assert ("HPU-045" in ids) is told
+
+
+@pytest.mark.parametrize(
+    ("cards", "there", "found"), [("8", False, ["HPU-053"]), ("8", True, []), ("4", False, []), ("8", None, [])]
+)
+def test_network_cards_are_missed_only_by_a_group_that_needs_them(
+    cards: str, there: bool | None, found: list[str]
+) -> None:
+    grants = {} if there is None else {"/dev/infiniband/uverbs[0-9]*": there}
+    facts = host("habana-gaudi2e-8x")._replace(grants=grants)
+    decision = decide(profile(), facts, QWEN_72B, parse_given((QWEN_72B.name, "-tp", cards), {}))
+
+    assert [name for name in ids(decision) if name in ("HPU-043", "HPU-053")] == found
+
+
+@pytest.mark.parametrize(("there", "tensor"), [(False, "4"), (True, "8")])
+def test_without_network_cards_a_model_stays_within_four_linked_cards_if_it_fits(there: bool, tensor: str) -> None:
+    large = model("Llama-300B", 300, 128, 8, 126)
+    facts = host("habana-gaudi2e-8x")._replace(grants={"/dev/infiniband/uverbs[0-9]*": there})
+
+    def chosen(what: ModelFacts) -> str:
+        decision = decide(profile(), facts, what, parse_given((what.name, "--max-model-len", "4096"), {}))
+        return str(decision.values["--tensor-parallel-size"].value)
+
+    assert chosen(QWEN_72B) == tensor
+    assert chosen(large) == "8"

@@ -71,6 +71,12 @@ def test_a_dense_model_that_one_host_holds_gets_engines() -> None:
     assert found.values["--data-parallel-size-local"].value == "1"
 
 
+def test_one_device_is_not_called_devices() -> None:
+    found = fit(host(1, 80, "NV18"), model(LLAMA_70B, 20), said("--nnodes", "2"), RULED)
+
+    assert "inside a host, 1 device on each of 2 equal hosts" in found.values["--tensor-parallel-size"].because
+
+
 def test_four_hosts_of_which_two_hold_the_model_run_two_pipelines() -> None:
     found = on_hosts("--nnodes", "4")
 

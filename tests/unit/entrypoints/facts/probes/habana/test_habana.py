@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from drydock.core.paths import ROOT
+from entrypoints.checks.findings import evaluate
 from entrypoints.core.records import ProbeResult
-from entrypoints.facts.probes.habana.habana import probe
+from entrypoints.facts.probes.habana.habana import MODULES_OF_PYTHON, PACKAGES, probe, software
 from entrypoints.facts.probes.habana.hl_smi import (
     digits_of,
     full_bus,
@@ -22,6 +24,7 @@ from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.pieces import MIB, pci, sample
+from tests.support.sample import facts
 
 GAUDI1 = sample("habana/hl-smi.gaudi1-8x.hl-1.4.1.txt")
 GAUDI2 = sample("habana/hl-smi.gaudi2-8x.hl-1.16.0.txt")
@@ -278,3 +281,42 @@ def test_an_old_drivers_files(tmp_path: Path) -> None:
     _, seen = host_with(tmp_path, {"hl-smi": GAUDI1}, **tree)
 
     assert (seen.devices[0].path, seen.devices[0].architecture, seen.devices[0].node) == ("/dev/hl0", "gaudi", 0)
+
+
+DIST = "/usr/local/lib/python3.10/dist-packages"
+
+
+def test_the_vendors_packages_are_listed_with_those_that_are_missing(tmp_path: Path) -> None:
+    for name in (
+        "/var/lib/dpkg/info/habanalabs-graph.list",
+        "/var/lib/dpkg/info/habanalabs-container-runtime.list",
+        f"{DIST}/habana_torch_plugin-1.18.0.524.dist-info/METADATA",
+        f"{DIST}/neural_compressor_pt-3.1.1.dist-info/METADATA",
+    ):
+        (tmp_path / name.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name.lstrip("/")).touch()
+
+    assert software(Host(str(tmp_path))) == {
+        "habanalabs_firmware_tools": "missing",
+        "habanalabs_graph": "installed",
+        "habanalabs_rdma_core": "missing",
+        "habanalabs_thunk": "missing",
+        "habana_media_loader": "missing",
+        "habana_pyhlml": "missing",
+        "habana_torch_dataloader": "missing",
+        "habana_torch_plugin": "1.18.0.524",
+        "neural_compressor": "3.1.1",
+    }
+
+
+def test_a_host_without_the_vendors_packages_says_nothing_of_them(tmp_path: Path) -> None:
+    assert software(Host(str(tmp_path))) == {}
+
+
+def test_each_package_of_the_manuals_verification_has_a_check() -> None:
+    profile = json.loads((ROOT / "images" / "habana1.18-vllm0.8" / "profile.json").read_text())
+    without = facts(versions={name.replace("-", "_"): "missing" for name in (*PACKAGES, *MODULES_OF_PYTHON)})
+    found = {finding.id for finding in evaluate(profile["checks"], without, {}) if finding.expected == "not missing"}
+
+    assert found == {f"HPU-{number:03}" for number in range(15, 24)}
+    assert not [finding for finding in evaluate(profile["checks"], facts(), {}) if finding.expected == "not missing"]

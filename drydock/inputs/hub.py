@@ -1,0 +1,229 @@
+"""What a hub has of a model at one revision: names, sizes and hashes of its files. IO.
+
+Two hubs are known: Hugging Face, or a mirror of it (HF_ENDPOINT), and ModelScope. Sources: huggingface_hub
+`HfApi.model_info(files_metadata=True)`; modelscope `HubApi.get_model_files`, which checks the same Sha256.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import requests
+
+from drydock.config.access import RETRIED, Access, redact
+from drydock.core import http
+from drydock.core.errors import FetchError, InputError
+from drydock.core.files import Pace, parse_json
+from drydock.inputs.transfer import ATTEMPTS, request_options
+
+MODELSCOPE = "modelscope:"
+"""Before the id of a model on ModelScope, as for `serve`."""
+LARGEST_ANSWER = 64 << 20
+"""Bytes of a list of files, and of a file that no list gives a sha256 of: Hugging Face keeps larger ones in LFS."""
+MOST_FILES = 20_000
+LARGEST_FILE = 1 << 40
+"""Bytes that a list may give for a file."""
+
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,199}", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_LONGEST_NAME = 255
+"""Bytes of one part of a path, on Linux (NAME_MAX)."""
+
+
+class HubFile(NamedTuple):
+    """A file of a model; at least one hash is set."""
+
+    path: str
+    size: int
+    sha256: str
+    """Empty for a file that Hugging Face keeps in git itself."""
+    blob: str
+    """Git's name of its content; empty if the hub gives none."""
+    url: str
+
+
+class ModelListing(NamedTuple):
+    """A model at one revision."""
+
+    hub: str
+    name: str
+    revision: str
+    """On Hugging Face the commit, whatever branch or tag was asked for. On ModelScope what was asked for."""
+    files: tuple[HubFile, ...]
+
+
+def access(env: Mapping[str, str] = os.environ, endpoint: str = "") -> Access:
+    """Return how hubs are reached: certificates, and the token, which only the endpoint gets."""
+    token = env.get("HF_TOKEN", "").strip()
+    base = endpoint or env.get("HF_ENDPOINT") or "https://huggingface.co"
+    return Access(
+        certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
+        tokens={http.origin(base): token} if token else {},
+    )
+
+
+def read_listing(model: str, revision: str, endpoint: str, env: Mapping[str, str] = os.environ) -> ModelListing:
+    """Ask a hub for the files of a model.
+
+    Raises InputError for a name that is no id, FetchError if the hub does not answer, refuses, or gives an unsafe name.
+    """
+    name = model.removeprefix(MODELSCOPE)
+    if not _ID.fullmatch(name):
+        raise InputError(f"{model}: expected ORG/NAME or {MODELSCOPE}ORG/NAME", hint="such as Qwen/Qwen3-8B")
+    if revision and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise InputError(f"--revision {revision}: expected a branch, a tag or a commit")
+    if model.startswith(MODELSCOPE):
+        domain = endpoint or env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn"
+        found = _modelscope(name, revision or "master", _address(domain), env)
+    else:
+        found = _hugging_face(name, revision or "main", _address(endpoint or env.get("HF_ENDPOINT") or ""), env)
+    _check(found)
+    return found
+
+
+def _address(text: str) -> str:
+    """Return an endpoint without a slash at its end. Raises InputError."""
+    address = (text or "https://huggingface.co").rstrip("/")
+    address = address if "://" in address else f"https://{address}"
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise InputError(f"{redact(address)}: expected an http:// or https:// address of a hub")
+    return address
+
+
+def _hugging_face(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> ModelListing:
+    url = f"{endpoint}/api/models/{name}/revision/{quote(revision, safe='')}?blobs=true"
+    told = _asked(url, name, access(env, endpoint))
+    commit = str(told.get("sha", ""))
+    if not _COMMIT.fullmatch(commit):
+        raise FetchError(f"{name}: {redact(endpoint)} names no commit of revision {revision}")
+    files = tuple(_of_hugging_face(item, f"{endpoint}/{name}/resolve/{commit}") for item in _items(told, "siblings"))
+    return ModelListing("Hugging Face", name, commit, files)
+
+
+def _of_hugging_face(item: Mapping[str, Any], base: str) -> HubFile:
+    path, lfs = str(item.get("rfilename", "")), item.get("lfs") or {}
+    size, sha256 = lfs.get("size", item.get("size")), str(lfs.get("sha256", ""))
+    return HubFile(path, _size(size, path), sha256, "" if lfs else str(item.get("blobId", "")), f"{base}/{quote(path)}")
+
+
+def _modelscope(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> ModelListing:
+    base = f"{endpoint}/api/v1/models/{name}/repo"
+    query = urlencode({"Revision": revision, "Recursive": "true"})
+    told = _asked(f"{base}/files?{query}", name, access(env, endpoint)._replace(tokens={})).get("Data")
+    items = _items(told if isinstance(told, dict) else {}, "Files")
+    files = tuple(_of_modelscope(item, base, revision) for item in items if item.get("Type") != "tree")
+    return ModelListing("ModelScope", name, revision, files)
+
+
+def _of_modelscope(item: Mapping[str, Any], base: str, revision: str) -> HubFile:
+    path = str(item.get("Path", ""))
+    url = f"{base}?{urlencode({'Revision': revision, 'FilePath': path})}"
+    return HubFile(path, _size(item.get("Size"), path), str(item.get("Sha256", "")), "", url)
+
+
+def _items(told: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return a list of objects of an answer. Raises FetchError."""
+    items = told.get(key)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise FetchError(f"the hub's answer has no list {key!r}")
+    if len(items) > MOST_FILES:
+        raise FetchError(f"the hub lists {len(items)} files, expected at most {MOST_FILES}")
+    return items
+
+
+def _size(value: Any, path: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST_FILE:
+        raise FetchError(f"{path!r}: the hub gives {value!r} as its size")
+    return value
+
+
+# --- what a hub may name --------------------------------------------------------------------------------------------
+
+
+def _check(listing: ModelListing) -> None:
+    """Raise FetchError for an empty list, a file without a hash, and a name that is not a file's below one folder."""
+    problems = [*unsafe_paths(file.path for file in listing.files), *_unhashed(listing.files)]
+    if not listing.files:
+        problems = [f"{listing.name}: the hub lists no files at revision {listing.revision}"]
+    if problems:
+        raise FetchError(*problems[:10], hint="nothing was downloaded")
+
+
+def _unhashed(files: Iterable[HubFile]) -> Iterator[str]:
+    for file in files:
+        if not _SHA256.fullmatch(file.sha256) and not _COMMIT.fullmatch(file.blob):
+            yield f"{file.path!r}: the hub gives no hash to check the file with"
+
+
+def unsafe_paths(paths: Iterable[str]) -> list[str]:
+    """Return what is wrong with names that someone else gave to the files below one folder; nothing if all is well."""
+    known = [*paths]
+    return [*(f"{path!r}: not safe as a path" for path in known if not _is_safe(path)), *_twice(known)]
+
+
+def _is_safe(path: str) -> bool:
+    parts = path.split("/")
+    plain = path.isprintable() and "\\" not in path
+    return plain and all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts)
+
+
+def _twice(paths: Iterable[str]) -> Iterator[str]:
+    """Yield what cannot be in one folder: a name twice, or a name that is a file and a folder."""
+    seen: set[str] = set()
+    folders: set[str] = set()
+    for path in paths:
+        if path in seen:
+            yield f"{path!r}: given twice"
+        seen.add(path)
+        parts = path.split("/")[:-1]
+        folders.update("/".join(parts[: count + 1]) for count in range(len(parts)))
+    yield from (f"{path!r}: given as a file and as a folder" for path in sorted(seen & folders))
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def _asked(url: str, name: str, reached: Access) -> dict[str, Any]:
+    return parse_json(read_small(url, name, reached), redact(url), FetchError)
+
+
+def read_small(url: str, what: str, reached: Access) -> bytes:
+    """Return the body of an answer that fits into memory; ask again after an error that may pass. Raises FetchError."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return _read(url, what, reached)
+        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            problem = FetchError(f"{what}: {redact(url)}: {http.reason(error)}")
+        except requests.RequestException as error:
+            raise FetchError(f"{what}: {redact(url)}: {http.reason(error)}") from error
+        time.sleep(reached.pause * 2**attempt)
+    raise problem
+
+
+def _read(url: str, what: str, reached: Access) -> bytes:
+    data, pace = bytearray(), Pace(reached.patience)
+    with http.Session() as session, session.get(url, stream=True, **request_options(reached, url)) as answer:
+        if answer.status_code in RETRIED:
+            raise requests.ConnectionError(f"{answer.status_code}")
+        if not answer.ok:
+            raise _refused(answer.status_code, what, url, reached)
+        for piece in http.pieces(answer):
+            data += piece
+            if len(data) > LARGEST_ANSWER or pace.is_too_slow(len(data)):
+                raise FetchError(f"{what}: {redact(url)}: more than {LARGEST_ANSWER} bytes, or too slow")
+    return bytes(data)
+
+
+def _refused(code: int, what: str, url: str, reached: Access) -> FetchError:
+    hint = ""
+    if code in (requests.codes.unauthorized, requests.codes.forbidden, requests.codes.not_found):
+        token = "the token in HF_TOKEN has no access" if reached.tokens else "no token was sent (HF_TOKEN)"
+        hint = f"the model or revision does not exist, or is private or gated; {token}"
+    return FetchError(f"{what}: {redact(url)} answered {code}", hint=hint)

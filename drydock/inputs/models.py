@@ -1,0 +1,211 @@
+"""Download a model for a host that will be offline: complete and checked, or not at all. IO.
+
+Files arrive in a store next to the result, where an interrupted download resumes. The result gets its name only when
+all of it was checked against the hashes that the hub gives at one revision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from drydock.config.access import Access
+from drydock.core.console import log
+from drydock.core.errors import DiskFullError, FetchError, InputError
+from drydock.core.files import checksum, dumps, exclusive, file_sha256, parse_json, read_bounded
+from drydock.core.paths import cache_home
+from drydock.inputs import hub
+from drydock.inputs.hub import HubFile, ModelListing
+from drydock.inputs.store import Store, place, whole_folder
+from drydock.inputs.transfer import Wanted, download
+from drydock.model.names import OneLine
+from drydock.model.record import Count, Record, Sha256, dump
+
+MANIFEST = "drydock-model.json"
+"""In a folder that was pulled: where it is from, and the hash of each file."""
+_MANIFEST_AT_MOST = 16 << 20
+_SLACK = 64 << 20
+"""Bytes to leave free on the disk."""
+_OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".tflite")
+"""Weights in formats that vLLM does not read where there are safetensors."""
+_OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", ".git", ".cache")
+"""Folders with other forms of the same weights. Source: vLLM, weight_utils.py, which ignores `original/**/*`."""
+
+
+class ModelFile(Record):
+    """One file of a model."""
+
+    sha256: Sha256
+    size: Count
+
+
+class ModelFolder(Record):
+    """drydock-model.json."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    hub: OneLine
+    """Empty for a folder that no hub listed."""
+    name: OneLine
+    revision: OneLine
+    files: Mapping[OneLine, ModelFile]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+
+class Pulled(Record):
+    """What `model pull --json` prints."""
+
+    folder: str
+    hub: str
+    name: str
+    revision: str
+    files: int
+    size: int
+    left_out: tuple[str, ...]
+    """Files in other formats, which vLLM does not read."""
+    new: bool
+    """Whether anything was downloaded."""
+
+
+def pull(
+    model: str,
+    output: Path,
+    *,
+    revision: str = "",
+    endpoint: str = "",
+    everything: bool = False,
+    env: Mapping[str, str] = os.environ,
+) -> Pulled:
+    """Download a model of Hugging Face, a mirror of it, or ModelScope (modelscope:ORG/NAME) into a new folder.
+
+    A folder that has exactly these files is left as it is. Raises InputError, FetchError, DiskFullError.
+    """
+    if output == Path():
+        raise InputError("--output: expected the folder to write", hint=f"such as --output {model.rpartition('/')[2]}")
+    output = Path(os.path.abspath(output))  # noqa: PTH100 - a link in the path stays one
+    listing = hub.read_listing(model, revision, endpoint, env)
+    chosen = tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
+    left_out = tuple(sorted({file.path for file in listing.files} - {file.path for file in chosen}))
+    reached = hub.access(env, endpoint) if listing.hub == "Hugging Face" else hub.access(env)._replace(tokens={})
+    lock = cache_home(env) / "models" / f"{checksum(str(output))}.lock"
+    with exclusive(lock):
+        new = not _complete(output, listing, chosen)
+        if new:
+            _fetch(output, listing, chosen, reached)
+    return Pulled(
+        folder=str(output), hub=listing.hub, name=listing.name, revision=listing.revision,
+        files=len(chosen), size=sum(file.size for file in chosen), left_out=left_out, new=new,
+    )  # fmt: skip
+
+
+def report(pulled: Pulled) -> str:
+    """Return the result as text."""
+    state = "" if pulled.new else " (it was complete)"
+    lines = [
+        f"{pulled.folder}: {pulled.files} files, {pulled.size / 1e9:.2f} GB{state}",
+        f"{pulled.name} of {pulled.hub} at {pulled.revision}; hashes: {MANIFEST}",
+    ]
+    lines += [f"left out, --everything takes it: {path}" for path in pulled.left_out]
+    return "\n".join(lines) + "\n"
+
+
+def _is_other(path: str, files: Iterable[HubFile]) -> bool:
+    """Return whether a file is of no use to vLLM, because the same weights are there as safetensors."""
+    if PurePosixPath(path).parts[0] in _OTHER_FOLDERS and "/" in path:
+        return True
+    safetensors = any("/" not in file.path and file.path.endswith(".safetensors") for file in files)
+    return safetensors and path.endswith(_OTHER_FORMATS)
+
+
+def _complete(output: Path, listing: ModelListing, chosen: Iterable[HubFile]) -> bool:
+    """Return whether the folder has these files already. Raises InputError if it has anything else."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return False
+    known = read_folder(output) if (output / MANIFEST).is_file() else None
+    same = known and (known.hub, known.name, known.revision) == (listing.hub, listing.name, listing.revision)
+    wanted = {file.path for file in chosen} - {MANIFEST}
+    if known and same and known.files.keys() == wanted:
+        check_folder(output, known)
+        return True
+    what = f"has {known.name} at {known.revision}" if known else "is not empty"
+    raise InputError(f"--output {output}: {what}", hint="name a new folder, or remove this one")
+
+
+def _fetch(output: Path, listing: ModelListing, chosen: Iterable[HubFile], reached: Access) -> None:
+    files = [file for file in chosen if file.path != MANIFEST]
+    store = Store(output.parent / f".{output.name[:64]}.pull")
+    _check_room(output, sum(file.size for file in files if not store.has(file.sha256 or "0" * 64, file.size)))
+    sha256 = {file.path: file.sha256 or _fetch_small(file, store, reached) for file in files}
+    large = [Wanted(file.path, file.sha256, file.size, (file.url,)) for file in files if file.sha256]
+    download(store, large, reached)
+    folder = ModelFolder(
+        schema_=1, hub=listing.hub, name=listing.name, revision=listing.revision,
+        files={file.path: ModelFile(sha256=sha256[file.path], size=file.size) for file in files},
+    )  # fmt: skip
+    with whole_folder(output) as temporary:
+        for file in files:
+            place(store.path(sha256[file.path]), temporary / file.path, executable=False)
+        (temporary / MANIFEST).write_text(dumps(dump(folder)))
+    shutil.rmtree(store.home, ignore_errors=True)
+
+
+def _fetch_small(file: HubFile, store: Store, reached: Access) -> str:
+    """Fetch a file that the hub names by git's hash; return its sha256. Raises FetchError for other content."""
+    data = hub.read_small(file.url, file.path, reached)
+    blob = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    if blob != file.blob or len(data) != file.size:
+        raise FetchError(f"{file.path}: git's hash of {len(data)} bytes is {blob}, expected {file.blob}")
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.add([data], sha256, file.path)
+    return sha256
+
+
+def _check_room(output: Path, needed: int) -> None:
+    """Raise DiskFullError if the disk has too little space."""
+    existing = next(parent for parent in (output, *output.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed + _SLACK:
+        raise DiskFullError(
+            f"{output}: no space left on the disk: {needed / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",
+            hint="name a folder on a larger disk; nothing was downloaded",
+        )
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
+
+
+def read_folder(folder: Path) -> ModelFolder:
+    """Return a folder's drydock-model.json. Raises InputError."""
+    path = folder / MANIFEST
+    try:
+        return ModelFolder.model_validate(parse_json(read_bounded(path, _MANIFEST_AT_MOST), str(path)))
+    except (OSError, ValidationError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError(f"{path}: {reason}", hint="remove the file, or download the model again") from error
+
+
+def check_folder(folder: Path, known: ModelFolder) -> None:
+    """Raise FetchError for each file that is missing or has another hash than it was pulled with."""
+    log(f"{folder}: checking {len(known.files)} files, {known.size / 1e9:.2f} GB")
+    wrong = [name for name, file in known.files.items() if not _is(folder / name, file)]
+    if wrong:
+        hint = "remove the folder and download the model again"
+        raise FetchError(
+            *(f"{folder / name}: missing, or changed since it was downloaded" for name in wrong), hint=hint
+        )
+
+
+def _is(path: Path, file: ModelFile) -> bool:
+    try:
+        return not path.is_symlink() and path.stat().st_size == file.size and file_sha256(path) == file.sha256
+    except OSError:
+        return False

@@ -1,0 +1,122 @@
+"""`fabric [--peers A,B]`: a collective over the devices of this host or of several, with figures and a finding. IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from entrypoints.checks.findings import PASS, as_text, notice, tell
+from entrypoints.core.errors import CHECK_FAILED, OK, USAGE, EntrypointError
+from entrypoints.core.parse import is_number
+from entrypoints.core.records import Facts, Finding
+from entrypoints.core.text import counted, emit
+from entrypoints.decide.spread.executor import PLUGIN
+from entrypoints.serve.collective import PORT, Job, Measured, Place, address_of, find_place, measure, read_tests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Profile = Mapping[str, Any]
+
+_WORDS = ("--node-rank", "--master-port")
+
+
+def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, say: Callable[[str], None]) -> int:
+    """Measure, print the figures and the finding; return the exit code. Raises USAGE, HOST."""
+    from entrypoints.host.programs import stoppable
+
+    numbers = parse_words(arguments.vllm)
+    place = find_place(arguments.peers, numbers.get("--node-rank"), numbers.get("--master-port", PORT))
+    tests = read_tests(profile["thresholds"])
+    job = Job(tests, place, local_ranks(facts), profile["python"], PLUGIN, env, arguments.peers_wait)
+    if job.ranks < 2:  # noqa: PLR2004 - what an exchange takes
+        hint = "name this and other hosts: --peers A,B; or give the container more devices"
+        raise EntrypointError(USAGE, "fabric: one rank has nothing to exchange", hint)
+    say(f"measuring over {counted(job.ranks, 'rank')} on {counted(place.hosts, 'host')}")
+    with stoppable("fabric"):
+        interface = _interface(profile, job, arguments.peers)
+        measured = measure(job._replace(env={**env, **interface}))
+    findings = judge(profile, facts, place, measured)
+    _print(measured, findings, as_json=arguments.options.json)
+    return OK if all(each.severity in (PASS, "WARN") for each in findings) else CHECK_FAILED
+
+
+def parse_words(words: tuple[str, ...]) -> dict[str, int]:
+    """Return the numbers of vLLM's flags that this verb takes. Raises USAGE."""
+    found: dict[str, int] = {}
+    remaining = iter(words)
+    for word in remaining:
+        name, equals, value = word.partition("=")
+        value = value if equals else next(remaining, "") if name in _WORDS else ""
+        if name not in _WORDS or not is_number(value):
+            raise EntrypointError(USAGE, f"fabric: invalid argument {word!r}", "fabric [--peers A,B] [--node-rank N]")
+        found[name] = int(value)
+    return found
+
+
+def local_ranks(facts: Facts) -> int:
+    """Return the ranks of this host: its devices, or its NUMA nodes with CPUs, as vLLM's ranks."""
+    cores = sum(device.cores for device in facts.devices)
+    return cores or sum(bool(node.cpus) for node in facts.nodes) or 1
+
+
+def _interface(profile: Profile, job: Job, peers: str) -> dict[str, str]:
+    """Return the variables that name the network interface, unless the user set them: the way to another host.
+
+    Raises USAGE if that host has no address.
+    """
+    place = job.place
+    if place.hosts == 1:
+        return {}
+    from entrypoints.decide.records import Thresholds
+    from entrypoints.decide.spread.hosts import read_reach
+    from entrypoints.serve.route import read_route
+
+    other = peers.split(",")[1] if place.rank == 0 else place.address
+    name = read_route(address_of(other, place.port, job.wait), place.port).interface
+    variables = read_reach(Thresholds(profile["thresholds"])).interfaces
+    return {variable: name for variable in variables if name and not job.env.get(variable)}
+
+
+def judge(profile: Profile, facts: Facts, place: Place, measured: Measured) -> tuple[Finding, ...]:
+    """Return whether the collective works, and whether it is as fast as published, where the vendor publishes that."""
+    best = max((figure.bus for figure in measured.figures), default=0.0)
+    known, where = profile.get("findings") or {}, f"{counted(measured.ranks, 'rank')} on {counted(place.hosts, 'host')}"
+    found = measured.failure or (f"{best:.2f} GB/s" if measured.figures else "told by the first host")
+    works = tell(known, notice("NET-011", found, "right sums on every rank", where=where))
+    findings = [works if measured.failure else works._replace(severity=PASS)]
+    expected = published(profile["thresholds"], facts, place)
+    if expected and measured.figures and not measured.failure:
+        share = float(profile["thresholds"]["fabric_share"]["value"])
+        slow = tell(
+            known, notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
+        )
+        findings.append(slow if best < share * expected else slow._replace(severity=PASS))
+    return tuple(findings)
+
+
+def published(table: Mapping[str, Any], facts: Facts, place: Place) -> float | None:
+    """Return the bus bandwidth in GB/s that the vendor publishes for this number of these devices in one host."""
+    if place.hosts > 1 or "fabric_published" not in table:
+        return None
+    for words in table["fabric_published"]["value"]:
+        name, count, speed = str(words).split(":")
+        if len(facts.devices) == int(count) and all(device.name.startswith(name) for device in facts.devices):
+            return float(speed)
+    return None
+
+
+def _print(measured: Measured, findings: tuple[Finding, ...], *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        from entrypoints.core.records import to_json
+
+        emit(json.dumps({**to_json(measured), "findings": to_json(findings)}, indent=2, sort_keys=True) + "\n")
+        return
+    rows = [f"all-reduce over {counted(measured.ranks, 'rank')} ({measured.program})"]
+    rows += [f"{'bytes':>12} {'microseconds':>14} {'GB/s (bus)':>12}"] if measured.figures else []
+    rows += [f"{each.bytes:12} {each.seconds * 1e6:14.1f} {each.bus:12.3f}" for each in measured.figures]
+    if measured.elsewhere and not measured.failure:
+        rows.append("the first host prints the figures")
+    emit("\n".join(rows) + "\n" + as_text(findings))

@@ -1,0 +1,215 @@
+"""Runs vLLM's own benchmarks: against a server, one that it starts, or a model without a server. IO.
+
+No code here measures tokens. The server is this entrypoint's own `serve`, started as a process, with its supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
+from entrypoints.core.parse import parse_json
+from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
+from entrypoints.request.flags import ADDRESS, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
+from entrypoints.serve.client import Endpoint, Unreachable, ask, flag
+
+RESULT_AT_MOST = 64 << 20
+"""Bytes of a result, which --save-detailed makes large."""
+_OK = 200
+_AGAIN = 0.5
+_OF_SERVERS = {ADDRESS, PORT, SHUTDOWN, MIDDLEWARE, "--disable-log-requests", "--enable-reasoning"}
+"""Flags of a plan that only the server's command line has."""
+_NO_SPREAD = ("0.6.", "0.7.", "0.8.")
+_SWITCHES = {"--disable-log-requests", "--enable-reasoning"}
+_FIND = (
+    "import importlib.util as u, os, sys; first, *rest = sys.argv[1].split('.'); spec = u.find_spec(first)\n"
+    "places = list(spec.submodule_search_locations or ()) if spec else []\n"
+    "print(*[p for p in places if os.path.exists(os.path.join(p, *rest) + '.py')][:1])"
+)
+"""Prints where a module is without an import of its package, which takes seconds."""
+
+
+class Program(NamedTuple):
+    """A benchmark of the image."""
+
+    module: str
+    words: tuple[str, ...] = ()
+    own: bool = True
+    """Whether it is vLLM's, so that it takes vLLM's options and writes its JSON."""
+    spreads: bool = False
+    """Whether --random-range-ratio is a share below and above the length; before vLLM 0.9, 1 was its own length."""
+
+
+class Kit(NamedTuple):
+    """What runs of benchmarks share."""
+
+    python: str
+    plugin: str
+    """The folder of drydock_plugin."""
+    env: Mapping[str, str]
+    folder: str
+    """A temporary folder for results."""
+
+
+def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str) -> Program:
+    """Return the program of a kind of benchmark: the image's own, or vLLM's. Raises USAGE."""
+    named = table["bench_programs"]["value"] if "bench_programs" in table else ()
+    programs = dict(str(text).split("=", 1) for text in named)
+    kinds = tuple(dict.fromkeys((SERVE, LATENCY, THROUGHPUT, *programs)))
+    if kind not in kinds:
+        raise EntrypointError(USAGE, f"--kind {kind}: invalid value", f"this image has: {', '.join(kinds)}")
+    if kind in programs:
+        module, *words = programs[kind].split()
+        return Program(module, tuple(words), kind in (SERVE, LATENCY, THROUGHPUT))
+    return Program(f"vllm.benchmarks.{kind}", spreads=not version.startswith(_NO_SPREAD))
+
+
+def require(program: Program, kit: Kit, version: str) -> None:
+    """Raise HOST if the image lacks the program: before a server is started for it."""
+    done = subprocess.run(
+        (kit.python, "-c", _FIND, program.module), capture_output=True, text=True, check=False, env=dict(kit.env)
+    )
+    if not done.stdout.strip():
+        message = f"bench: vLLM {version} of this image has no {program.module}"
+        hint = (
+            "`vllm bench` came with vLLM 0.9: measure this server with a newer image: docker run NEWER bench --url URL"
+        )
+        raise EntrypointError(HOST, message, hint)
+
+
+def command(program: Program, kit: Kit, words: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a benchmark."""
+    if program.module.startswith("vllm.benchmarks."):
+        return (kit.python, "-m", "drydock_plugin.bench", program.module.rpartition(".")[2], *words)
+    return (kit.python, "-m", program.module, *words)
+
+
+def run(program: Program, kit: Kit, words: Sequence[str]) -> int:
+    """Run a benchmark and return its exit code; what it prints goes to standard error. Raises HOST."""
+    from entrypoints.host.programs import run_program
+
+    path = f"{kit.plugin}:{kit.env['PYTHONPATH']}" if kit.env.get("PYTHONPATH") else kit.plugin
+    return run_program(command(program, kit, words), {**kit.env, "PYTHONPATH": path}, kit.folder)
+
+
+# --- the words of a benchmark ---------------------------------------------------------------------------------------
+
+
+def serve_words(
+    program: Program, load: Load, url: str, given: Sequence[str], kit: Kit, told: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the options of a benchmark of a server; those that the user gives win, as the later ones."""
+    named = () if flag(given, "--model") else ("--model", told["root"], "--served-model-name", told["id"])
+    spread = ("--random-range-ratio", f"{load.spread:g}") if load.spread and program.spreads else ()
+    return (
+        *("--base-url", url, *named, "--dataset-name", "random", "--ignore-eos"),
+        *("--random-input-len", str(load.input), "--random-output-len", str(load.output), *spread),
+        *("--num-prompts", str(load.prompts), "--max-concurrency", str(load.concurrency)),
+        *("--save-result", "--result-dir", kit.folder, "--result-filename", "result.json", *given),
+    )
+
+
+def offline_words(kind: str, load: Load, program: Program, kit: Kit) -> tuple[str, ...]:
+    """Return the options of a benchmark without a server, in addition to the flags of its engine."""
+    if not program.own:
+        values = {"input": load.input, "output": load.output, "prompts": load.prompts}
+        return tuple(word.format(**values) for word in program.words)
+    count: tuple[str, ...] = ("--num-prompts", str(load.prompts))
+    if kind == LATENCY:
+        count = ("--batch-size", str(load.concurrency), "--num-iters", str(load.prompts))
+    lengths = ("--input-len", str(load.input), "--output-len", str(load.output))
+    return (*lengths, *count, "--output-json", f"{kit.folder}/result.json")
+
+
+def without_server(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a server's flags without those that only a server has."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in _OF_SERVERS:
+            kept.append(word)
+        elif not equals and name not in _SWITCHES:
+            next(words, "")
+    return tuple(kept)
+
+
+# --- the server -----------------------------------------------------------------------------------------------------
+
+
+def parse_url(url: str, key: str) -> Endpoint:
+    """Return the server of a URL. Raises USAGE."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        host = parts.hostname or ""
+    except (ValueError, KeyError):
+        host, port = "", 0
+    if not host or parts.path.strip("/") or parts.query or not url.isprintable():
+        raise EntrypointError(USAGE, f"--url {url}: expected a scheme, a host and a port", "--url http://host:8000")
+    return Endpoint(host, port, tls=parts.scheme == "https", key=key)
+
+
+def ask_model(endpoint: Endpoint) -> dict[str, str]:
+    """Return the name of the server's first model, and the folder or hub id of its tokenizer. Raises NOT_READY."""
+    try:
+        reply = ask(endpoint, "/v1/models", timeout=10, most=1 << 20)
+        model = parse_json(reply.body)["data"][0] if reply.status == _OK else {}
+        return {"id": str(model["id"]), "root": str(model.get("root") or model["id"])}
+    except Unreachable as error:
+        raise EntrypointError(NOT_READY, f"bench: the server does not answer: {error}", "start it first") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        message = f"bench: {endpoint}/v1/models: answered {reply.status}, expected the list of models"
+        raise EntrypointError(NOT_READY, message, "give the key of the server with --api-key-file") from error
+
+
+@contextmanager
+def served(
+    package: str, words: Sequence[str], status_port: int, env: Mapping[str, str], say: Callable[[str], None]
+) -> Iterator[None]:
+    """Start `serve` with these words, wait until it is ready, and stop it at the end. Raises NOT_READY, USAGE."""
+    if flag(words, SOCKET) or not status_port:
+        raise EntrypointError(USAGE, f"bench: {SOCKET} and --status-port 0 leave no port to measure at")
+    argv = (sys.executable, "-I", "-S", package, "serve", *words)
+    server = subprocess.Popen(argv, env=dict(env), stdout=2, start_new_session=True)
+    try:
+        _wait_until_ready(server, status_port)
+        say("the server is ready: measuring")
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
+    while server.poll() is None:
+        try:
+            if ask(Endpoint("127.0.0.1", port), "/readyz").status == _OK:
+                return
+        except Unreachable:
+            pass
+        time.sleep(_AGAIN)
+    code = server.returncode
+    raise EntrypointError(128 - code if code < 0 else code or NOT_READY, "bench: the server ended before it was ready")
+
+
+def read_result(path: str) -> dict[str, Any]:
+    """Return what a benchmark wrote. Raises HOST."""
+    from entrypoints.core.folders import read_bounded
+
+    try:
+        value = parse_json(read_bounded(path, RESULT_AT_MOST))
+        os.remove(path)
+    except (OSError, ValueError) as error:
+        raise EntrypointError(HOST, f"bench: the benchmark wrote no result: {error}", "see its last lines") from error
+    if not isinstance(value, dict):
+        raise EntrypointError(HOST, f"bench: the benchmark wrote {type(value).__name__}, expected an object")
+    return value

@@ -1,0 +1,272 @@
+"""What drydock does for each step of the vendors' manuals: the records of steps/*.yaml, and their checks.
+
+The manuals are not in the repository. With DRYDOCK_MANUALS, the folder that has them, tests check that every line of a
+manual is in a step or is known to ask for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import yaml
+from invoke.exceptions import ParseError
+from invoke.parser import Parser, ParserContext
+from pydantic import Field, model_validator
+
+import tasks
+from drydock.config.matrix import find
+from drydock.core.errors import DrydockError
+from drydock.model.record import Record
+from drydock.repo import program
+from entrypoints.core.errors import EntrypointError
+from entrypoints.request.arguments import parse_arguments
+from tests.support.hosts import expect
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+MANUALS = "DRYDOCK_MANUALS"
+"""The variable with the folder of the manuals."""
+
+OURS, DIFFERS, OUT = "command of ours", "differs", "out of scope"
+CLIENTS = ("ansible-playbook", "curl")
+"""Programs of the user's machine that a step may name."""
+EXECUTED = ("bash", "huggingface-cli", "neuron-ls", "omni_cli", "python3", "ray")
+"""Programs in an image that are not verbs."""
+EXAMPLES = {"ascend-w8a8": "examples/ascend-w8a8"}
+"""An image that an example builds → its folder."""
+_REPLACED = {"…": "x", "IMG": "image"}
+
+
+class Step(Record):
+    """One step of a manual, and its answer. `as` takes the answer of another manual's step."""
+
+    lines: str
+    """Of the manual: "3-5, 9"."""
+    what: str = ""
+    """In our words."""
+    same: str = Field(default="", alias="as")
+    """Lines of a step of the manual that the account is `like`."""
+    do: tuple[str, ...] = ()
+    """Our commands."""
+    compare: tuple[str, ...] = ()
+    """Rows of the comparison of commands, which have the command and each of its settings."""
+    differs: str = ""
+    """What is otherwise with us, and why."""
+    out: str = ""
+    """Why drydock does not do it."""
+    go: str = ""
+    """Where to go instead: an address."""
+    page: str = ""
+    """A page of docs/, or a heading: docs/run.md#who-can-connect."""
+    says: str = ""
+    """Words on that page."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one(cls, data: Any) -> Any:
+        return {**data, "do": [data["do"]]} if isinstance(data, dict) and isinstance(data.get("do"), str) else data
+
+    @model_validator(mode="after")
+    def _answered(self) -> Self:
+        answers = bool(self.same), bool(self.do or self.compare), bool(self.out)
+        if sum(answers) != 1:
+            raise ValueError(f"{self.lines}: expected either `as`, or `do` or `compare`, or `out`")
+        if not (self.same or self.what) or (self.same and self.what):
+            raise ValueError(f"{self.lines}: expected `what`, unless `as` is given")
+        if (self.out and self.differs) or (self.go and not self.out) or (self.says and not self.page):
+            raise ValueError(f"{self.lines}: `differs` is not for `out`, `go` only for it, and `says` needs `page`")
+        return self
+
+    @property
+    def verdict(self) -> str:
+        """Which kind of answer it is."""
+        return OUT if self.out else DIFFERS if self.differs else OURS
+
+
+class Section(Record):
+    """A heading of a manual."""
+
+    line: int
+    title: str
+    steps: tuple[Step, ...] = ()
+    prose: tuple[str, ...] = ()
+    """Lines that ask for nothing: introductions, and where something is explained that a step covers."""
+
+
+class Like(Record):
+    """The manual from which `as` takes answers."""
+
+    seed: str
+    targets: Mapping[str, str] = {}
+    """Its targets → this manual's."""
+
+
+class Account(Record):
+    """All sections of one manual."""
+
+    seed: str
+    title: str
+    lines: int
+    """How many the manual has."""
+    like: Like | None = None
+    sections: tuple[Section, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for section in self.sections for step in section.steps)
+
+
+class Block(NamedTuple):
+    """A manual as a test sees it."""
+
+    headings: frozenset[int]
+    code: frozenset[int]
+    """Lines inside a fence, and both fences."""
+    text: frozenset[int]
+    """Other lines that are not empty."""
+
+
+def accounts() -> list[Account]:
+    """Read every account, with `as` filled in."""
+    paths = sorted((HERE / "steps").glob("*.yaml"))
+    read = [Account.model_validate(yaml.safe_load(path.read_text())) for path in paths]
+    known = {account.seed: account for account in read}
+    return [_filled(account, known) for account in read]
+
+
+def _filled(account: Account, known: Mapping[str, Account]) -> Account:
+    if account.like is None:
+        return account
+    others = {step.lines: step for step in known[account.like.seed].steps}
+    targets = account.like.targets
+
+    def filled(section: Section) -> Section:
+        return section.model_copy(update={"steps": tuple(_taken(step, others, targets) for step in section.steps)})
+
+    return account.model_copy(update={"sections": tuple(map(filled, account.sections))})
+
+
+def _taken(step: Step, others: Mapping[str, Step], targets: Mapping[str, str]) -> Step:
+    if not step.same:
+        return step
+    other = others[step.same]
+    commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in other.do)
+    return other.model_copy(update={"lines": step.lines, "do": commands, "says": ""})
+
+
+def numbers(lines: str) -> list[int]:
+    """Return the line numbers of "3-5, 9". Raises ValueError."""
+    found: list[int] = []
+    for part in lines.split(", "):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    if not found or any(later <= earlier for earlier, later in pairwise(found)):
+        raise ValueError(f"{lines}: expected rising line numbers")
+    return found
+
+
+# --- the manual's own text ------------------------------------------------------------------------------------------
+
+
+def manual(seed: str) -> Block | None:
+    """Read a manual from the folder that DRYDOCK_MANUALS names; None if the variable is not set."""
+    folder = os.environ.get(MANUALS)
+    return blocks((Path(folder) / seed).read_text()) if folder else None
+
+
+def blocks(text: str) -> Block:
+    """Tell headings, code and other text apart, by line number."""
+    headings, code, other = set(), set(), set()
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = line.lstrip().startswith("```")
+        if inside or fence:
+            code.add(number)
+            inside ^= fence
+        elif re.match(r"#+ ", line):
+            headings.add(number)
+        elif line.strip(" >") and line.strip() != "---":
+            other.add(number)
+    return Block(frozenset(headings), frozenset(code), frozenset(other))
+
+
+# --- our commands ---------------------------------------------------------------------------------------------------
+
+
+def problem(command: str) -> str:
+    """Return what does not exist in a command of ours: a task, an option, a verb, a flag, a target. Empty if all do."""
+    words = [_REPLACED.get(word, word) for word in shlex.split(command)]
+    if words[0] == "./inv":
+        return _task_problem(words[1:])
+    folder = next((folder for image, folder in EXAMPLES.items() if image in words), "")
+    if folder:
+        return "" if (ROOT / folder).is_dir() else f"no folder {folder}"
+    if words[:2] == ["docker", "run"]:
+        return _verb_problem(words[words.index("image") + 1 :]) if "image" in words else f"{command}: no IMG"
+    return "" if words[0] in CLIENTS else f"no program {words[0]}"
+
+
+def _task_problem(words: list[str]) -> str:
+    own, _, rest = program._split(words)
+    contexts, parser = _tasks()
+    try:
+        found = parser.parse_argv([*program._checked(program._joined(own, contexts), contexts)])
+        (parsed,) = (context for context in found if context.name)
+        _check_target(parsed)
+    except (DrydockError, ParseError) as error:
+        return f"no task {' '.join(own[:2])}" if "unknown task" in str(error) else _short(error)
+    if not rest:
+        return ""
+    return _verb_problem(["serve", "model", *rest] if rest[0].startswith("-") else rest)
+
+
+def _check_target(parsed: ParserContext) -> None:
+    """Raise TargetError if --target names nothing in the matrix."""
+    target = parsed.args["target"].value if "target" in parsed.args else None
+    if isinstance(target, str) and target not in ("", "auto"):
+        find(expect.VARIANTS, target)
+
+
+@cache
+def _tasks() -> tuple[dict[str, ParserContext], Parser]:
+    contexts = tasks.namespace.to_contexts()
+    named = {name: context for context in contexts for name in (context.name or "", *context.aliases)}
+    return named, Parser(contexts=contexts)
+
+
+def _verb_problem(words: list[str]) -> str:
+    try:
+        parsed = parse_arguments(tuple(words))
+    except EntrypointError as error:
+        return _short(error)
+    return f"no verb {words[0]}" if parsed.verb == "exec" and Path(words[0]).name not in EXECUTED else ""
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and site generators name them."""
+    return {*anchor_names(re.findall(r"^#+ (.+)$", page, re.MULTILINE))}
+
+
+def anchor_names(headings: list[str]) -> list[str]:
+    """Return an anchor for each heading; those of equal headings are numbered."""
+    seen: dict[str, int] = {}
+    found = []
+    for heading in headings:
+        plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.append(plain + (f"-{seen[plain]}" if plain in seen else ""))
+        seen[plain] = seen.get(plain, 0) + 1
+    return found

@@ -1,0 +1,207 @@
+"""The account of every step of the manuals: nothing is left out, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tests.manuals import compare, page, steps
+from tests.manuals.account import account_page
+from tests.manuals.steps import Account, Section, Step
+
+ACCOUNTS = steps.accounts()
+EACH = pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.seed)
+ROWS = {manual.seed: (*manual.serves, *manual.starts) for manual in compare.manuals()}
+ARRIVING = {
+    "--target: unknown target 'cpu-source'",
+    "--target: unknown target 'cuda-nightly'",
+    "no folder examples/ascend-w8a8",
+    "no task model pull",
+    "no task topology check",
+    "no verb bench",
+    "no verb fabric",
+    "run: unknown option --env",
+    "run: unknown option --network",
+    "run: unknown option --volume",
+}
+"""What commands of the account lack in this checkout. Remove a line when its command arrives."""
+
+
+def ends(account: Account) -> list[tuple[Section, int]]:
+    """Return each section with the line after its last one."""
+    after = [section.line for section in account.sections[1:]]
+    return list(zip(account.sections, [*after, account.lines + 1], strict=True))
+
+
+def covered(account: Account) -> list[int]:
+    return [number for step in account.steps for number in steps.numbers(step.lines)]
+
+
+def prose(account: Account) -> list[int]:
+    return [number for section in account.sections for part in section.prose for number in steps.numbers(part)]
+
+
+def test_each_manual_has_an_account() -> None:
+    assert {account.seed for account in ACCOUNTS} == set(ROWS)
+    assert sum(len(account.steps) for account in ACCOUNTS) >= 400
+
+
+@EACH
+def test_sections_follow_the_manual_and_contain_their_steps(account: Account) -> None:
+    assert all(one.line < other.line for one, other in pairwise(account.sections))
+    for section, end in ends(account):
+        for lines in (*(step.lines for step in section.steps), *section.prose):
+            found = steps.numbers(lines)
+            assert section.line < found[0] <= found[-1] < end, f"{section.title}: {lines}"
+
+
+@EACH
+def test_a_line_is_in_one_step_only(account: Account) -> None:
+    every = [*covered(account), *prose(account)]
+    assert sorted(every) == sorted({*every})
+
+
+@EACH
+def test_no_line_of_the_manual_is_left_out(account: Account) -> None:
+    manual = steps.manual(account.seed)
+    if manual is None:
+        pytest.skip(f"{steps.MANUALS} does not name the folder of the manuals")
+    known = {*covered(account)}
+    assert {section.line for section in account.sections} == manual.headings
+    assert max(manual.headings | manual.code | manual.text) == account.lines
+    assert manual.code <= known
+    assert manual.text <= known | {*prose(account)}
+    assert not {*prose(account)} & manual.code
+
+
+def test_every_command_exists() -> None:
+    ours = {command for account in ACCOUNTS for step in account.steps for command in step.do}
+    page_text = (steps.ROOT / "docs" / "many.md").read_text()
+    written = {*re.findall(r"(?:`|^ *\$ )(\./inv \w+ [^>`\n]+)", page_text, re.MULTILINE)}
+    assert len(written) >= 20
+    assert {steps.problem(command) for command in ours | written} - {""} == ARRIVING
+
+
+@EACH
+def test_every_link_has_its_target(account: Account) -> None:
+    for step in account.steps:
+        name, _, heading = step.page.partition("#")
+        text = (steps.ROOT / name).read_text() if name else ""
+        assert not heading or heading in steps.anchors(text), step.page
+        assert step.says in text, step.lines
+        assert not step.go or step.go.startswith("https://"), step.go
+
+
+@pytest.mark.parametrize("name", ["ascend.md", "manuals.md", "many.md", "steps.md", "topology.md"])
+def test_every_link_of_these_pages_has_its_target(name: str) -> None:
+    folder = steps.ROOT / "docs"
+    for target in re.findall(r"\]\(([^)\s]+)\)", (folder / name).read_text()):
+        page_name, _, heading = target.partition("#")
+        if not page_name.startswith("https:"):
+            path = folder / page_name if page_name else folder / name
+            assert path.exists(), target
+            assert not heading or heading in steps.anchors(path.read_text()), target
+
+
+@EACH
+def test_each_compared_command_is_at_its_step(account: Account) -> None:
+    rows = {row.name: row for row in ROWS[account.seed]}
+    assert {name for step in account.steps for name in step.compare} == set(rows)
+    for step in account.steps:
+        for name in step.compare:
+            assert {*steps.numbers(rows[name].lines)} & {*steps.numbers(step.lines)}, f"{name}: {step.lines}"
+
+
+def test_the_page_has_every_step_and_the_counts() -> None:
+    text = account_page(page.names())
+    for account in ACCOUNTS:
+        kinds = [sum(step.verdict == kind for step in account.steps) for kind in (steps.OURS, steps.DIFFERS, steps.OUT)]
+        own = text.split(f"\n## {account.title}\n")[1].split("\n## ")[0]
+        assert sum(kinds) == len(account.steps) == own.count("\n| ") - 2
+        assert f"| {account.title} | {len(account.steps)} | {' | '.join(map(str, kinds))} |" in text
+        for section in account.sections:
+            assert section.title in own
+
+
+@pytest.mark.golden
+def test_the_page_is_current() -> None:
+    assert account_page(page.names()) == page.ACCOUNT.read_text(), "review the difference, then run page.py"
+
+
+# --- the account itself can fail ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"do": "./inv engine", "out": "no"},
+        {"out": "no", "differs": "yes"},
+        {"do": "./inv engine", "go": "https://example.org"},
+        {"do": "./inv engine", "says": "words"},
+        {"as": "3"},
+        {"do": "./inv engine", "unknown": "key"},
+    ],
+)
+def test_a_step_has_one_answer(answer: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        Step.model_validate({"lines": "3", "what": "a step", **answer})
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("./inv build --target nothing", "unknown target"),
+        ("./inv build --targte cuda", "build: unknown option --targte"),
+        ("./inv buidl --target cuda", "no task buidl --target"),
+        ("./inv topology plna file", "no task topology plna"),
+        ("./inv build", "'build' did not receive required positional arguments: 'target'"),
+        ("./inv run --target cuda --model M -- frobnicate", "no verb frobnicate"),
+        ("./inv run --target cuda --model M -- --json", "--json cannot be used with serve"),
+        ("docker run IMG check --role prefill", "--role cannot be used with check"),
+        ("docker run … python3", "no IMG"),
+        ("gcloud create", "no program gcloud"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_a_problem(command: str, problem: str) -> None:
+    assert problem in steps.problem(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "./inv lock diff cuda rocm",
+        "./inv run --target auto --model M -- -tp 2",
+        "docker run … IMG python3 x.py",
+        "curl x",
+    ],
+)
+def test_a_command_that_exists_is_none(command: str) -> None:
+    assert steps.problem(command) == ""
+
+
+@pytest.mark.parametrize("lines", ["", "5-3", "3, 3", "x"])
+def test_line_numbers_rise(lines: str) -> None:
+    with pytest.raises(ValueError, match=r"rising|invalid literal"):
+        steps.numbers(lines)
+
+
+def test_a_manual_is_headings_code_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.md").write_text(
+        "# Title\n\ntext\n---\n```bash\n# no heading\n```\n> \n> quoted\n  ```\n  x\n  ```\n"
+    )
+    monkeypatch.setenv(steps.MANUALS, str(tmp_path))
+    found = steps.manual("m.md")
+    assert found == ({1}, {5, 6, 7, 10, 11, 12}, {3, 9})
+
+
+def test_anchors_are_numbered_as_on_the_site() -> None:
+    assert steps.anchor_names(["A `b`: c-d", "A b c-d", "Fields of the guide's tables"]) == [
+        "a-b-c-d",
+        "a-b-c-d-1",
+        "fields-of-the-guides-tables",
+    ]

@@ -1,0 +1,64 @@
+"""What the command line renders for Kubernetes, and what of it an API server of version 1.20 needs otherwise. IO."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from drydock.core.paths import ROOT
+
+HERE = ROOT / "tests" / "hosts" / "cpu-emeraldrapids-vm-2c" / "host.json"
+"""Two processors: small enough for any machine that runs the cluster."""
+LATER = {"policy/v1": "policy/v1beta1"}
+"""API version → its name in Kubernetes 1.20. policy/v1 came with 1.21; the fields that drydock writes are the same."""
+
+
+def invoke(*arguments: str) -> str:
+    """Run one of the repository's tasks and return what it prints."""
+    command = (sys.executable, "-m", "invoke", *arguments)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def of_run(target: str, model: Path, image: str, *options: str) -> list[dict[str, Any]]:
+    """Return the objects that `run` prints."""
+    text = invoke("run", "--target", target, "--format", "k8s", "--model", str(model), "--image", image, *options)
+    return [*yaml.safe_load_all(text)]
+
+
+def of_topology(folder: Path, topology: Mapping[str, Any], *, router: str = "") -> list[dict[str, Any]]:
+    """Return the objects that `topology render` writes for a topology of CPU images, with another router's image."""
+    folder.mkdir()
+    file, plan, output = folder / "topology.yaml", folder / "plan.json", folder / "kubernetes"
+    file.write_text(yaml.safe_dump(dict(topology)))
+    made = json.loads(invoke("topology.plan", str(file), "--target", "cpu", "--json"))
+    if router:
+        made["router"]["image"] = router  # the topology's own is what the lock names: no registry has it here
+    plan.write_text(json.dumps(made))
+    invoke("topology.render", str(plan), "--format", "kubernetes", "--output", str(output))
+    return [*kustomized(output)]
+
+
+def kustomized(folder: Path) -> Iterable[dict[str, Any]]:
+    """Yield the objects that a kustomization.yaml lists."""
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        yield yaml.safe_load((folder / name).read_text())
+
+
+def earlier(objects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return objects under the API versions of Kubernetes 1.20."""
+    return [{**item, "apiVersion": LATER.get(item["apiVersion"], item["apiVersion"])} for item in objects]
+
+
+def named(objects: Iterable[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """Return the only object of a kind, as a copy."""
+    (found,) = (item for item in objects if item["kind"] == kind)
+    copied: dict[str, Any] = json.loads(json.dumps(found))
+    return copied

@@ -1,0 +1,95 @@
+"""Two prefill servers, a decode server and their router: real ones, on networks of one engine, and what clients see."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build
+from drydock.build.job import prepare
+from drydock.core.files import write_atomically
+from drydock.core.paths import ROOT
+from drydock.topology import verbs as topologies
+from drydock.topology.rollout import verbs
+from drydock.topology.rollout.state import Place
+from tests.support.running_topology import (
+    PROMPTS,
+    Clients,
+    Cluster,
+    Note,
+    planned,
+    question,
+    record,
+    remove_volumes,
+    small_disk,
+)
+
+TABLE = ROOT / "build" / "topology-faults.md"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything below this folder starts several servers."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.machines)
+
+
+@pytest.fixture(scope="session")
+def images() -> tuple[str, str]:
+    """The images of servers and router."""
+    return build.build(prepare("cpu")).image, build.build(prepare("router")).image
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, images: tuple[str, str]) -> Path:
+    """A folder with a recorded host and the model."""
+    found = tmp_path_factory.mktemp("topology")
+    record(found, images[0])
+    return found
+
+
+@pytest.fixture(scope="session")
+def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
+    """Give 2P1D, ready."""
+    file = planned(folder, images, "2p1d", f"faults-{secrets.token_hex(3)}")
+    place = Place(file, output=str(folder / "running"))
+    small_disk(f"drydock-{place.name}", "cache.n1")
+    try:
+        yield Cluster(place, topologies.read_plan(file))
+    finally:
+        verbs.down(place)
+        remove_volumes(f"drydock-{place.name}")
+
+
+@pytest.fixture(scope="session")
+def answers(cluster: Cluster) -> dict[str, str]:
+    """What each prompt is answered while nothing is wrong."""
+    found = {prompt: question(cluster.router, prompt) for prompt in PROMPTS}
+    assert {status for status, _ in found.values()} == {"200"}, found
+    return {prompt: text for prompt, (_, text) in found.items()}
+
+
+@pytest.fixture
+def clients(cluster: Cluster, answers: dict[str, str]) -> Iterator[Clients]:
+    """Clients that ask while a test breaks something; everything is ready before."""
+    cluster.heal()
+    with Clients(cluster.router, answers) as found:
+        found.until_good(2)
+        yield found
+
+
+@pytest.fixture(scope="session")
+def note() -> Iterator[Note]:
+    """Take rows of the table: the fault, what clients saw, and how it healed."""
+    rows: list[tuple[str, str, str]] = []
+    yield lambda fault, saw, healed: rows.append((fault, saw, healed))
+    head = f"{platform.machine()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d', time.gmtime())}"
+    lines = [f"<!-- {head} -->", "| fault | what clients saw | healed after |", "| --- | --- | --- |"]
+    TABLE.parent.mkdir(exist_ok=True)
+    write_atomically(TABLE, "".join(f"{line}\n" for line in (*lines, *(f"| {' | '.join(row)} |" for row in rows))))

@@ -1,0 +1,189 @@
+"""Servers and their network fail: clients get an answer or an error in bounded time, and never a wrong answer."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import docker
+import pytest
+import yaml
+
+from drydock.core.errors import RolloutError
+from drydock.topology.rollout import known, ready, watch
+from drydock.topology.rollout.known import ASKED_FOR, Asker
+from tests.support.running_topology import LEASE, PROMPTS, Clients, Cluster, Note, question
+from tests.support.waiting import wait_until
+
+FILL = """
+import os
+try:
+    with open("/cache/full", "wb", buffering=0) as file:
+        while file.write(bytes(1 << 20)):
+            pass
+except OSError as error:
+    print(os.strerror(error.errno))
+"""
+"""Writes until the disk is full."""
+P0, P1, D0, ROUTER = "prefill-0-0", "prefill-1-0", "decode-0-0", "router"
+
+
+def test_every_pair_is_shown_before_clients_are_told(cluster: Cluster) -> None:
+    assert {(pair.prefill, pair.decode) for pair in cluster.shown.pairs} == {(P0, D0), (P1, D0)}
+    assert cluster.shown.router
+    assert all(pair.transferred > 2 * cluster.shown.block for pair in (*cluster.shown.pairs, cluster.shown.router))
+    assert [*watch.alerts([*cluster.rows().values()])] == []
+
+
+def _after_a_kill(cluster: Cluster, clients: Clients, service: str) -> tuple[float, float]:
+    """Kill a container; return the seconds until clients got answers again, and until all was ready."""
+    killed = time.monotonic()
+    cluster.kill(service)
+    wait_until(lambda: cluster.rows()[service].ready is False, "not ready", within=30)
+    clients.until_good()
+    answered = time.monotonic() - killed
+    cluster.heal()
+    whole = time.monotonic() - killed
+    clients.until_good()
+    clients.check()
+    return answered, whole
+
+
+def test_a_killed_prefill_server(cluster: Cluster, clients: Clients, note: Note) -> None:
+    answered, whole = _after_a_kill(cluster, clients, P0)
+
+    assert {each.said for each in clients.bad()} <= {"500", "502", "503"}
+    note(
+        "a prefill server is killed",
+        clients.summary(),
+        f"{answered:.0f} s, by the other prefill server; both serve after {whole:.0f} s",
+    )
+
+
+def test_a_killed_decode_server(cluster: Cluster, clients: Clients, note: Note) -> None:
+    _, whole = _after_a_kill(cluster, clients, D0)
+
+    assert clients.bad()
+    note("the only decode server is killed", clients.summary(), f"{whole:.0f} s: its engine starts it again")
+
+
+def test_a_stopped_prefill_server(cluster: Cluster, clients: Clients, note: Note) -> None:
+    begun = time.monotonic()
+    cluster.signal_all(P1, signal.SIGSTOP)
+    try:
+        wait_until(lambda: cluster.rows()[P1].ready is False, "not ready", within=30)
+        clients.until_good(within=60)
+        without = time.monotonic() - begun
+    finally:
+        cluster.signal_all(P1, signal.SIGCONT)
+    cluster.heal()
+    clients.until_good()
+    clients.check()
+    note(
+        "every process of a prefill server is stopped (SIGSTOP)",
+        clients.summary(),
+        f"{without:.0f} s, by the other prefill server; it serves again as soon as it goes on",
+    )
+
+
+def test_a_network_that_is_cut(cluster: Cluster, clients: Clients, note: Note) -> None:
+    node = cluster.plan.replicas[1].ranks[0]
+    network = docker.from_env().networks.get(f"drydock-{cluster.place.name}_nodes")
+    holder = cluster.container(f"node.{node.node}")
+    begun = time.monotonic()
+    network.disconnect(holder)
+    try:
+        time.sleep(10)
+        clients.until_good(within=90)
+        without = time.monotonic() - begun
+    finally:
+        network.connect(holder, ipv4_address=node.address)
+    healed = time.monotonic()
+    cluster.heal()
+    clients.until_good()
+    clients.check()
+    after = time.monotonic() - healed
+    known.prove(cluster.plan, cluster.runner.reach())
+    note(
+        "a prefill server's network is cut",
+        clients.summary(),
+        f"{without:.0f} s, by the other prefill server; {after:.0f} s after the network is back both serve",
+    )
+
+
+def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: Note) -> None:
+    begun = time.monotonic()
+    cluster.kill(ROUTER)
+    wait_until(clients.bad, "a request that fails", within=30)
+    cluster.heal()
+    whole = time.monotonic() - begun
+    clients.until_good()
+    clients.check()
+    note("the router is killed", clients.summary(), f"{whole:.0f} s: its engine starts it again")
+
+
+def test_a_decode_server_that_comes_late_is_an_alert(cluster: Cluster, note: Note) -> None:
+    cluster.heal()
+    asker = Asker(cluster.plan, cluster.runner.reach())
+    prefill, decode = cluster.plan.replicas[0], cluster.plan.replicas[-1]
+    body: dict[str, Any] = {"model": "smollm2", "prompt": PROMPTS[0], "max_tokens": 1, "cache_salt": "late"}
+    where = asker.post(f"{asker.url(prefill)}/v1/completions", {**body, "kv_transfer_params": ASKED_FOR})
+    time.sleep(LEASE + 10)
+    asker.post(f"{asker.url(prefill)}/v1/completions", body)  # a server that does nothing counts nothing
+    wait_until(lambda: (cluster.rows()[P0].expired or 0) > 0, "the counter", within=30)
+    late, text = question(asker.url(decode), PROMPTS[0], kv_transfer_params=where["kv_transfer_params"])
+
+    alerts = [*watch.alerts([*cluster.rows().values()])]
+    assert any(f"{P0}: the KV cache of 1 requests expired" in alert for alert in alerts), alerts
+    note(
+        f"a decode server asks {LEASE + 10} s after prefill, with a lease of {LEASE} s",
+        f"{late} {text.split(',')[0].strip()!r}: nothing refuses it",
+        "`topology status` alerts at once: the counter of expired caches rose",
+    )
+
+
+def test_a_node_with_another_image_is_refused(
+    cluster: Cluster, clients: Clients, images: tuple[str, str], note: Note
+) -> None:
+    client = docker.from_env()
+    file = cluster.place.folder / "compose.yaml"
+    own = file.read_text()
+    made = client.containers.create(images[0])
+    made.commit("drydock-tests/other-digest")
+    made.remove()
+    try:
+        project = yaml.safe_load(own)
+        project["services"][P1]["image"] = "drydock-tests/other-digest"
+        file.write_text(yaml.safe_dump(project))
+        cluster.compose("up", "--detach", "--no-deps", P1)
+        states = cluster.runner.states()
+        with pytest.raises(RolloutError, match=f"{P1}: image sha256:"):
+            ready.check_images(cluster.plan, states)
+        assert any("the servers run different images" in text for text in watch.alerts([*cluster.rows().values()]))
+    finally:
+        cluster.runner.start((cluster.plan,))
+        begun = time.monotonic()
+        cluster.heal()
+        client.images.remove("drydock-tests/other-digest", force=True)
+    clients.until_good()
+    clients.check()
+    note(
+        "a node runs another image",
+        f"{clients.summary()}, while that server starts",
+        f"`topology up` and `status` name it; {time.monotonic() - begun:.0f} s after `topology up` with one image",
+    )
+
+
+def test_a_full_disk_on_one_node(cluster: Cluster, clients: Clients, note: Note) -> None:
+    container = cluster.container(P1)
+    code, said = container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", FILL])
+    assert code == 0, said
+    assert b"No space left" in said
+    answered, whole = _after_a_kill(cluster, clients, P1)
+
+    note(
+        "a prefill server starts again on a full disk (/cache)",
+        clients.summary(),
+        f"{answered:.0f} s, by the other prefill server; it serves without a cache after {whole:.0f} s",
+    )

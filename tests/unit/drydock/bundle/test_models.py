@@ -1,0 +1,130 @@
+"""A model travels in a bundle: every file by its hash, into a new folder, and only if someone vouches for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.bundle import contents
+from drydock.bundle.archive import Archive, index_of, write
+from drydock.bundle.contents import BundledModel, BundleOrigin, artifact, blob
+from drydock.bundle.create import create, report
+from drydock.bundle.load import LoadOptions, load
+from drydock.bundle.load import report as load_report
+from drydock.core.errors import FetchError, InputError
+from drydock.core.files import dumps
+from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
+from drydock.model.record import dump
+
+FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "here" / "Tiny-1B"
+    for name, data in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def seal(model: Path) -> None:
+    """Write what `model pull` leaves in a folder."""
+    files = {name: ModelFile(sha256=blob(data).digest[7:], size=len(data)) for name, data in FILES.items()}
+    folder = ModelFolder(schema_=1, hub="Hugging Face", name="org/Tiny-1B", revision="0" * 40, files=files)
+    (model / MANIFEST).write_text(dumps(dump(folder)))
+
+
+def test_a_pulled_model_arrives_as_it_was_pulled(model: Path, tmp_path: Path) -> None:
+    seal(model)
+    created = create([], tmp_path / "b.tar", models=[model])
+    options = LoadOptions(digest=created.bundle, models=tmp_path / "there")
+    loaded = load(tmp_path / "b.tar", options)
+
+    assert f"model Tiny-1B: org/Tiny-1B of Hugging Face at {'0' * 40}" in report(created)
+    assert loaded.models == (str(tmp_path / "there" / "Tiny-1B"),)
+    assert {name: (tmp_path / "there" / "Tiny-1B" / name).read_bytes() for name in FILES} == FILES
+    assert read_folder(tmp_path / "there" / "Tiny-1B") == read_folder(model)
+    assert load(tmp_path / "b.tar", options).models == loaded.models
+    (tmp_path / "there" / "Tiny-1B" / "config.json").write_text("[]")
+    with pytest.raises(FetchError, match=r"config\.json: missing, or changed"):
+        load(tmp_path / "b.tar", options)
+
+
+def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> None:
+    created = create([], tmp_path / "b.tar", models=[model])
+    load(tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+
+    known = read_folder(tmp_path / "there" / "Tiny-1B")
+    assert (known.hub, known.files.keys()) == ("", FILES.keys())
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (lambda model: (model / "model.safetensors").write_bytes(b"\1" * 1000), FetchError, "was changed on the disk"),
+        (lambda model: (model / "code.py").write_text("x"), InputError, "does not list 'code.py'"),
+        (lambda model: (model / "config.json").unlink(), InputError, "found no config.json"),
+    ],
+)
+def test_a_pulled_model_that_was_changed_is_not_bundled(
+    model: Path, tmp_path: Path, change: Callable[[Path], Any], error: type[Exception], said: str
+) -> None:
+    seal(model)
+    change(model)
+    with pytest.raises(error, match=said):
+        create([], tmp_path / "b.tar", models=[model])
+
+    assert not (tmp_path / "b.tar").exists()
+
+
+def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two folders have the name Tiny-1B"):
+        create([], tmp_path / "b.tar", models=[model, model])
+
+
+@pytest.mark.attack(
+    what="a bundle that no one vouched for brings a model, whose folder may contain code",
+    before="a bundle brought no models",
+    after="models are written only with --key or --digest; without --models they stay in the bundle",
+)
+def test_a_model_that_nobody_vouches_for_is_not_written(model: Path, tmp_path: Path) -> None:
+    create([], tmp_path / "b.tar", models=[model])
+    with pytest.raises(InputError, match="no one vouches for the models"):
+        load(tmp_path / "b.tar", LoadOptions(models=tmp_path / "there"))
+    loaded = load(tmp_path / "b.tar", LoadOptions())
+
+    assert not (tmp_path / "there").exists()
+    assert "model Tiny-1B: not written; --models FOLDER writes it" in load_report(loaded)
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/cron.d/x", "a/../../b", "a\x1b]0;x"])
+def test_a_hostile_name_in_a_bundle_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    data = blob(b"x")
+    files = {name: {"sha256": data.digest[7:], "size": 1}}
+    folder = {"schema": 1, "hub": "", "name": "m", "revision": "", "files": files}
+    origin = dump(BundleOrigin(repository="", commit="", changed=False))
+    bundle = {"schema": 1, "origin": origin, "images": [], "models": [{"name": "m", "folder": folder}]}
+    config = blob(json.dumps(bundle).encode())
+    own = artifact(contents.BUNDLE, [], config=config.descriptor(contents.BUNDLE))
+    entry = {**own.descriptor(), "artifactType": contents.BUNDLE}
+    write(tmp_path / "b.tar", index_of({own.digest: entry}), [data, config, blob(own.data)])
+    digest = Archive(tmp_path / "b.tar").digest
+    with pytest.raises(InputError):
+        load(tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
+
+    assert not (tmp_path / "there").exists()
+    assert not (tmp_path / "up").exists()
+
+
+def test_the_name_of_a_models_folder_is_one_plain_name() -> None:
+    folder = ModelFolder(schema_=1, hub="", name="m", revision="", files={})
+    for name in ("..", "a/b", ".hidden", ""):
+        with pytest.raises(ValueError, match="should match pattern"):
+            BundledModel(name=name, folder=folder)

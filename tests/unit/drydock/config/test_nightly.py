@@ -1,0 +1,30 @@
+"""The row of vLLM's nightly builds: which wheel its requirement admits, and how one commit is chosen."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.requirements import Requirement
+
+from drydock.config.matrix import find, read_matrix
+from drydock.config.mirrors import rewritten
+from drydock.core.paths import ROOT
+
+VARIANT = find(read_matrix(ROOT), "cuda-nightly")
+(INDEX,) = VARIANT.indexes
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [("0.33.1rc1.dev12+g98dff2a81", True), ("0.34.1rc1.dev3+g1", True), ("0.33.0", False), ("0.33.0rc2", False)],
+)
+def test_the_requirement_admits_development_builds_after_the_release(version: str, taken: bool) -> None:
+    (vllm,) = [each for each in map(Requirement, VARIANT.requirements) if each.name == "vllm"]
+
+    assert vllm.specifier.contains(version) is taken
+
+
+def test_only_vllm_comes_from_its_index_and_a_mirror_chooses_one_commit() -> None:
+    mirrors = {"https://wheels.vllm.ai/nightly": "https://wheels.vllm.ai/72d9c316d3f6ede485146fe5aabd4e61dbc59069"}
+
+    assert INDEX.packages == ("vllm",)
+    assert rewritten(INDEX.url, mirrors).endswith("/72d9c316d3f6ede485146fe5aabd4e61dbc59069/cu130")

@@ -1,0 +1,80 @@
+"""Options that only some containers get: with many cards that the host's network joins, or of several hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.paths import ROOT
+from drydock.run.container import Container, RunRequest, container
+from drydock.run.machine import Machine
+from drydock.run.reasons import lines, words
+from tests.support.containers import recorded
+
+VARIANTS = read_matrix(ROOT)
+FORKS = ["habana1.21-deepseek-r1", "habana1.21-fork0.8", "habana1.22-fork0.9", "habana1.22-fork0.9-multimodal"]
+NIC = ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"]
+RIGHTS = ("SYS_NICE", "IPC_LOCK", "SYS_PTRACE")
+
+
+def on(here: Machine, target: str = "gaudi2e", *words: str, devices: str = "") -> Container:
+    return container(find(VARIANTS, target), RunRequest(model="org/model", devices=devices, arguments=words), here)
+
+
+@pytest.mark.parametrize("target", FORKS)
+def test_eight_gaudi2e_cards_get_the_rights_that_host_nics_need(tmp_path: Path, target: str) -> None:
+    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), target)
+
+    assert got.devices == ("/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm")
+    assert got.capabilities == RIGHTS
+    assert got.network == "host"
+    assert got.missing == ()
+    assert "--cap-add IPC_LOCK: memory is registered with the network cards." in [*lines(got.record, got, "docker")]
+
+
+def test_four_gaudi2e_cards_are_joined_by_links_and_get_no_more_rights(tmp_path: Path) -> None:
+    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), devices="0-3")
+
+    assert (got.devices, got.capabilities, got.network, got.notes) == ((), ("SYS_NICE",), "", ())
+
+
+def test_eight_gaudi2_cards_are_joined_by_links_and_get_no_more_rights(tmp_path: Path) -> None:
+    got = on(recorded("habana-gaudi2-8x", tmp_path, NIC))
+
+    assert (got.devices, got.capabilities, got.network) == ((), ("SYS_NICE",), "")
+
+
+def test_an_image_without_libfabric_gets_no_rights_for_it(tmp_path: Path) -> None:
+    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), "habana1.24-plugin0.26")
+
+    assert (got.devices, got.capabilities, got.network) == ((), ("SYS_NICE",), "")
+
+
+def test_for_another_machine_the_options_are_named_and_not_added(tmp_path: Path) -> None:
+    got = on(Machine(tmp_path))
+
+    assert (got.capabilities, got.network) == (("SYS_NICE",), "")
+    assert got.notes[-1] == (
+        "only with more than four Gaudi2E cards, which communicate through the host's network cards, also"
+        " --device /dev/infiniband/uverbs[0-9]* --device /dev/infiniband/rdma_cm"
+        " --cap-add IPC_LOCK --cap-add SYS_PTRACE --network host"
+    )
+
+
+@pytest.mark.parametrize("target", ["gaudi3", "xpu"])
+def test_a_server_on_several_hosts_gets_the_hosts_network(tmp_path: Path, target: str) -> None:
+    assert on(Machine(tmp_path), target, "--nnodes", "2").network == "host"
+    assert on(Machine(tmp_path), target, "--nnodes=1").network == ""
+    assert on(Machine(tmp_path), target, "--nnodes", "two").network == ""  # the entrypoint refuses it
+    assert on(Machine(tmp_path), target).network == ""
+
+
+def test_the_pages_say_which_containers_have_an_option() -> None:
+    found = {option: because for option, because, _ in words(find(VARIANTS, "gaudi2e").run)}
+
+    assert found["--cap-add SYS_PTRACE"] == (
+        "only with more than four Gaudi2E cards, which communicate through the host's network cards:"
+        " the ranks of one machine read each other's memory."
+    )
