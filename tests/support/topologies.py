@@ -191,7 +191,26 @@ class Loader(yaml.SafeLoader):
     """Reads Ansible's variables."""
 
 
-Loader.add_constructor("!unsafe", lambda loader, node: Marked(loader.construct_scalar(node)))
+def _marked(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    """Read a value as ansible-core 2.19 does: quotes of a text with the tag do not count, those of texts in it do."""
+    if isinstance(node, yaml.ScalarNode):
+        node = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
+        return _mark(loader.construct_object(node))
+    kind = (
+        yaml.SafeLoader.construct_mapping if isinstance(node, yaml.MappingNode) else yaml.SafeLoader.construct_sequence
+    )
+    return _mark(kind(loader, node, deep=True))
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _mark(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_mark(item) for item in value]
+    return Marked(value) if isinstance(value, str) else value
+
+
+Loader.add_constructor("!unsafe", _marked)
 
 
 def load_unsafe(text: str) -> Any:

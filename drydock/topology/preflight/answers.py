@@ -56,6 +56,7 @@ class Interface(Record):
 
     mtu: Whole
     state: Name
+    address: Name
 
 
 class Chip(Record):

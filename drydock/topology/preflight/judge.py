@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
 from drydock.topology.findings import FINDINGS
-from drydock.topology.preflight.answers import Answer, Chip, Image, Interface, Output, read_facts, read_findings
+from drydock.topology.preflight.answers import Answer, Chip, Image, Output, read_facts, read_findings
 from drydock.topology.preflight.asked import Asked
 from drydock.topology.render.chips import address as chip_address
 from entrypoints.core.records import Finding
@@ -85,7 +85,7 @@ def _finding(number: str, node: str, found: str, expected: str, *, good: bool | 
 
 
 def _node(one: Seen, seen: Sequence[Seen], window: Window) -> Iterator[Finding]:
-    """Judge a node by itself and beside the others."""
+    """Judge a node by itself and with the others."""
     node, answer = one.asked.node, one.answer
     yield from _images(one, seen)
     yield from _model(one, seen)
@@ -162,7 +162,7 @@ def _versions(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
 
 
 def _interface(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
-    name, node = one.asked.interface, one.asked.node
+    name, node = _name(one), one.asked.node
     if not name:
         return
     link = one.answer.interfaces.get(name)
@@ -177,8 +177,14 @@ def _interface(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
 
 
 def _mtu(one: Seen) -> int:
-    found = one.answer.interfaces.get(one.asked.interface, Interface(mtu=0, state=""))
-    return found.mtu
+    found = one.answer.interfaces.get(_name(one))
+    return found.mtu if found else 0
+
+
+def _name(one: Seen) -> str:
+    """Return the interface that the plan names, or else the one with the node's address; empty if none is known."""
+    own = (name for name, link in one.answer.interfaces.items() if link.address and link.address == one.asked.address)
+    return one.asked.interface or next(own, "")
 
 
 def _links(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import grp
 import hashlib
 import json
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -30,6 +32,8 @@ FILES = 4096
 OUTPUT = 4 << 20
 """Bytes of what a command prints."""
 SECONDS = 300
+SIOCGIFADDR = 0x8915
+"""netdevice(7)."""
 HCCN = "/usr/local/Ascend/driver/tools/hccn_tool"
 
 
@@ -110,8 +114,18 @@ def ports(address: str, numbers: Sequence[int]) -> dict[str, str]:
     return found
 
 
+def address_of(interface: str) -> str:
+    """Return an interface's IPv4 address; empty if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            told = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            return ""
+    return socket.inet_ntoa(told[20:24])
+
+
 def interfaces() -> dict[str, Any]:
-    """Return interface → its MTU, and whether it is up."""
+    """Return interface → its MTU, its address, and whether it is up."""
     found: dict[str, Any] = {}
     for _, name in socket.if_nameindex():
         words = []
@@ -121,7 +135,8 @@ def interfaces() -> dict[str, Any]:
                     words.append(text.read(100).strip())
             except OSError:
                 words.append("")
-        found[name] = {"mtu": int(words[0]) if words[0].isdigit() else 0, "state": words[1]}
+        mtu = int(words[0]) if words[0].isdigit() else 0
+        found[name] = {"mtu": mtu, "state": words[1], "address": address_of(name)}
     return found
 
 

@@ -1,7 +1,7 @@
 """A plan → an Ansible inventory, a playbook and its roles. Pure.
 
 What a machine runs is data in host_vars; the tasks (drydock/topology/render/roles) are the same for every topology.
-Every text of the plan is `!unsafe`, so that Ansible reads none as a template.
+Every variable is `!unsafe`, so that Ansible reads no text of the plan as a template.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def files(
     ranks = placed(plan, variant)
     tables = {f"files/ranktables/{name}": text for name, text in ranktables.items()}
     variables = {
-        f"host_vars/{node}.yml": yaml_text(_unsafe(_host(plan, node, ranks, ranktables, chips)), start=True)
+        f"host_vars/{node}.yml": yaml_text(_marked(_host(plan, node, ranks, ranktables, chips)), start=True)
         for node in addresses(plan)
     }
     own = {
@@ -186,10 +186,6 @@ def _mounts(item: Placed) -> Iterator[dict[str, Any]]:
     yield {"type": "volume", "source": options.cache, "target": CACHE}
 
 
-def _unsafe(value: Any) -> Any:
-    """Mark every text as no template; not the keys, which are checked."""
-    if isinstance(value, str):
-        return Unsafe(value)
-    if isinstance(value, Mapping):
-        return {key: _unsafe(item) for key, item in value.items()}
-    return [_unsafe(item) for item in value] if isinstance(value, list) else value
+def _marked(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Mark every variable as no template; not their names, which are ours."""
+    return {name: Unsafe(value) for name, value in variables.items()}

@@ -7,7 +7,7 @@ YAML 1.1 (PyYAML, Ansible) and 1.2 (Compose, kubectl) differ in which plain word
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -15,10 +15,14 @@ WIDTH = 120
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]+", re.ASCII)
 
 
-class Unsafe(str):
-    """A text that Ansible never reads as a template (`!unsafe`)."""
+class Unsafe(NamedTuple):
+    """A value of which Ansible reads no text as a template (`!unsafe`).
 
-    __slots__ = ()
+    A whole value, because ansible-core 2.19 takes a quoted text with this tag for what it is without quotes: "1" for a
+    number (ansible/_internal/_yaml/_constructor.py, _resolve_and_construct_object).
+    """
+
+    value: Any
 
 
 class _Dumper(yaml.SafeDumper):
@@ -37,8 +41,10 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, None if _PLAIN.fullmatch(value) else '"')
 
 
-def _unsafe(dumper: yaml.SafeDumper, value: Unsafe) -> yaml.ScalarNode:
-    return dumper.represent_scalar("!unsafe", str(value), '"')
+def _unsafe(dumper: yaml.SafeDumper, value: Unsafe) -> yaml.Node:
+    node = dumper.represent_data(value.value)
+    node.tag = "!unsafe"
+    return node
 
 
 _Dumper.add_representer(str, _text)

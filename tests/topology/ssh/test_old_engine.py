@@ -1,7 +1,7 @@
 """Debian 12's own Docker engine (20.10, of 2023): which images it pulls and runs, and what it says of the others.
 
-The same image, with the same content, is offered with layers compressed as gzip and as zstd. Docker reads zstd since 23.0
-(https://docs.docker.com/engine/release-notes/23.0/).
+The same image, with the same content, is offered with layers compressed as gzip and as zstd. Docker reads zstd since
+23.0 (https://docs.docker.com/engine/release-notes/23.0/).
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ def answer(**changes: Any) -> dict[str, Any]:
         "images": {topologies.IMAGE: {"id": f"sha256:{'3' * 64}", "digests": [DIGEST], "failure": ""}},
         "model": {"files": FILES, "failure": "", "free": 1 << 30},
         "ports": ports,
-        "interfaces": {"eth0": {"mtu": 9000, "state": "up"}, "lo": {"mtu": 65536, "state": "unknown"}},
+        "interfaces": {
+            "eth0": {"mtu": 9000, "state": "up", "address": ""},
+            "lo": {"mtu": 65536, "state": "unknown", "address": ""},
+        },
         "chips": {},
         "check": output([]),
         "facts": output(FACTS),
@@ -104,9 +107,9 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "late": ({"time": 1020.0}, "TOPO-025"),
     "port": ({"ports": {"20000": "Address already in use", "20001": "", "20002": ""}}, "TOPO-026"),
     "port not tried": ({"ports": {}}, "TOPO-026"),
-    "interface": ({"interfaces": {"ens1": {"mtu": 9000, "state": "up"}}}, "TOPO-032"),
-    "down": ({"interfaces": {"eth0": {"mtu": 9000, "state": "down"}}}, "TOPO-032"),
-    "mtu": ({"interfaces": {"eth0": {"mtu": 1500, "state": "up"}}}, "TOPO-033"),
+    "interface": ({"interfaces": {"ens1": {"mtu": 9000, "state": "up", "address": ""}}}, "TOPO-032"),
+    "down": ({"interfaces": {"eth0": {"mtu": 9000, "state": "down", "address": ""}}}, "TOPO-032"),
+    "mtu": ({"interfaces": {"eth0": {"mtu": 1500, "state": "up", "address": ""}}}, "TOPO-033"),
     "no check": ({"check": output("", 125)}, "TOPO-034"),
     "another program's check": ({"check": output("hello")}, "TOPO-034"),
     "findings that are none": ({"check": output([7])}, "TOPO-034"),
@@ -118,6 +121,15 @@ def test_a_fault_is_found_on_its_node_alone(change: dict[str, Any], number: str)
     found = bad(judged(answer(**change)))
     assert number in found
     assert all(text.startswith("gpu1: ") for texts in found.values() for text in texts)
+
+
+def test_without_a_named_interface_the_one_with_the_nodes_address_counts() -> None:
+    questions = tuple(each._replace(interface="") for each in QUESTIONS)
+    links = {"ens7": {"mtu": 1500, "state": "up", "address": "10.1.0.11"}}
+    texts = {"gpu0": answer(interfaces={}), "gpu1": answer(interfaces=links)}
+    answers = {node: read_answer(json.dumps(text)) for node, text in texts.items()}
+    told = [each.found for each in judge(questions, answers, {}, {}, NOW) if each.id in ("TOPO-032", "TOPO-033")]
+    assert told == ["gpu1: ens7 is up", "gpu1: ens7 has an MTU of 1500"]
 
 
 DAMAGED = {

@@ -76,6 +76,12 @@ def test_a_port_in_use_is_told() -> None:
     assert ask(NOTHING._replace(ports=(taken,))).ports == {str(taken): ""}
 
 
+def test_interfaces_have_their_address_and_mtu() -> None:
+    lo = ask(NOTHING).interfaces["lo"]
+    assert lo.address == "127.0.0.1"
+    assert lo.mtu > 0
+
+
 def docker(folder: Path, script: str) -> str:
     path = folder / "docker"
     path.write_text(f"#!/bin/sh\n{script}\n")

@@ -199,3 +199,12 @@ def test_every_text_of_a_machine_is_no_template() -> None:
             found = [*texts(load_unsafe(text))]
             assert found
             assert all(isinstance(item, Marked) for item in found), path
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text() -> None:
+    """Ansible's docker_container refuses other values of variables, and each numeric port is one."""
+    plan = topologies.disaggregated()
+    container = load_unsafe(rendered(plan)["host_vars/n0.yml"])["topology_ranks"][0]
+    assert container["env"]["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "20005"
+    assert all(isinstance(value, str) for value in container["env"].values())
+    assert all(isinstance(word, str) for word in container["command"])
