@@ -107,7 +107,7 @@ def _images(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
     for name in one.asked.images:
         image = one.answer.images.get(name, _NO_IMAGE)
         wanted = name.partition("@")[2]
-        usual = _usual(other.answer.images.get(name, _NO_IMAGE).id for other in seen)
+        usual = _usual(other.answer.images.get(name, _NO_IMAGE).id for other in seen if name in other.asked.images)
         good = bool(image.id) and (wanted in image.digests if wanted else image.id == usual)
         found = ", ".join(image.digests) or image.id or f"no {name}"
         yield _finding("TOPO-021", one.asked.node, found, wanted or usual or "the image", good=good)

@@ -88,16 +88,25 @@ def by_compose(asked: Sequence[Asked], project: Mapping[str, Any]) -> Answers:
     images are this machine's; each node's network is new, so its ports are free. Raises EngineError.
     """
     plugin.ensure()
-    holders = {name: service for name, service in project["services"].items() if name.startswith(HOLDER)}
+    holders = holders_of(project)
     with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as folder, ExitStack() as stack:
         path = Path(folder, "compose.yaml")
         path.write_text(yaml_text({"services": holders, "networks": project["networks"]}))
         compose = ("docker", "compose", "--project-name", Path(folder).name.lower(), "--file", str(path))
         stack.callback(_run, (*compose, "down"))
-        _run((*compose, "up", "--detach", "--wait"))
+        _run((*compose, "up", "--detach"))
         inside = [_inside(each, _run((*compose, "ps", "--quiet", f"{HOLDER}{name_of(each.node)}"))) for each in asked]
         with ThreadPoolExecutor(max(1, len(inside))) as pool:
             return {each.node: answer for each, answer in zip(asked, pool.map(_asked_here, inside), strict=True)}
+
+
+def holders_of(project: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the services that hold a node's network. They publish no port, which a running topology may have."""
+    return {
+        name: {key: value for key, value in service.items() if key != "ports"}
+        for name, service in project["services"].items()
+        if name.startswith(HOLDER)
+    }
 
 
 def _inside(asked: Asked, holder: str) -> Asked:
@@ -105,7 +114,7 @@ def _inside(asked: Asked, holder: str) -> Asked:
     words = list(asked.container)
     if "--network" in words:
         words[words.index("--network") + 1] = f"container:{holder.strip()}"
-    return asked._replace(container=tuple(words), ports=(), interface="")
+    return asked._replace(container=tuple(words))
 
 
 def _run(command: Sequence[str]) -> str:

@@ -46,6 +46,8 @@ def check(file: Path, options: Options) -> tuple[Finding, ...]:
     variant = find(read_matrix(ROOT), plan.variant)
     chips = chips_of(plan, read_hosts(Path(options.hosts), plan)) if options.hosts else {}
     questions = asked(plan, variant, chips)
+    if options.format == "compose":  # each node gets a new network, in which all ports are free
+        questions = tuple(each._replace(ports=(), interface="", address="") for each in questions)
     begin = time.time()
     answers = _answers(plan, variant, questions, options)
     if options.format == "local":

@@ -203,6 +203,14 @@ def test_a_chip_with_a_fault_is_found(change: Any, number: str, text: str) -> No
     assert text in found[number][0]
 
 
+def test_an_image_that_only_one_node_runs_is_compared_with_no_other() -> None:
+    """The router's, which may have a tag while it is not published."""
+    questions = (QUESTIONS[0]._replace(images=("router:latest",)), QUESTIONS[1])
+    own = answer(images={"router:latest": {"id": f"sha256:{'3' * 64}", "digests": [], "failure": ""}})
+    answers = {"gpu0": read_answer(json.dumps(own)), "gpu1": read_answer(json.dumps(answer()))}
+    assert bad(judge(questions, answers, {}, {}, NOW)) == {}
+
+
 def test_a_node_that_nobody_heard_of_is_a_finding() -> None:
     findings = judge(QUESTIONS, {"gpu0": "ssh: connect to host 10.1.0.10 port 22: refused"}, {}, {}, NOW)
     assert bad(findings) == {

@@ -43,11 +43,15 @@ def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(monkeypat
     assert (told["tags"], told["files"]) == (("preflight",), ["playbook.yml"])
 
 
+def test_only_what_holds_a_nodes_network_is_started_and_it_publishes_no_port() -> None:
+    services = {"node.n0": {"image": "a", "ports": ["127.0.0.1:1:1"]}, "router": {"image": "b"}}
+    assert reach.holders_of({"services": services}) == {"node.n0": {"image": "a"}}
+
+
 def test_a_node_on_one_engine_gets_the_network_that_its_container_holds() -> None:
     words = ("docker", "run", "--network", "host", "image")
-    inside = reach._inside(NOTHING._replace(container=words, ports=(1,), interface="eth0"), "abc\n")
+    inside = reach._inside(NOTHING._replace(container=words), "abc\n")
     assert inside.container == ("docker", "run", "--network", "container:abc", "image")
-    assert (inside.ports, inside.interface) == ((), "")
 
 
 def test_a_command_of_the_engine_that_fails_says_what_it_said() -> None:
