@@ -32,8 +32,8 @@ from drydock.topology.ports import API
 from drydock.topology.rollout import asking, ready
 from drydock.topology.rollout import verbs as rollout
 from drydock.topology.rollout.compose import PROJECT
-from drydock.topology.rollout.known import Shown
-from drydock.topology.rollout.state import Place
+from drydock.topology.rollout.known import ShownAnswers
+from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.words import served_name, url
 
 ROUTER = "router"
@@ -86,14 +86,14 @@ def demo(name: str, root: Path = ROOT) -> None:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
-def serve(name: str, model: Path, image: str, router: str) -> tuple[Shown, str]:
+def serve(name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:
     """Start the servers, ask and stop them; return what the known answer showed, and the answer to QUESTION.
 
     Raises the DrydockError of any step; the last lines of what did not start are logged.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
         file = _plan(Path(folder), SHAPES[name], model, image, router)
-        place = Place(file, output=f"{folder}/running")
+        place = TopologyPlace(file, output=f"{folder}/running")
         try:
             shown = rollout.up(place, "compose", rollout.Options())
             return shown, _ask(topologies.read_plan(file), place)
@@ -168,7 +168,7 @@ def _routes(table: str) -> Iterator[ipaddress.IPv4Network]:
             yield ipaddress.IPv4Network((destination, mask.bit_count()))
 
 
-def _ask(plan: TopologyPlan, place: Place) -> str:
+def _ask(plan: TopologyPlan, place: TopologyPlace) -> str:
     """Ask the router, or the only server, and return the answer."""
     reach = place.runner(place.running(), {}).reach()
     first = plan.replicas[0].ranks[0]

@@ -16,6 +16,8 @@ from tests.manuals.steps import Account, Section, Step
 ACCOUNTS = steps.accounts()
 EACH = pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.seed)
 ROWS = {manual.seed: (*manual.serves, *manual.starts) for manual in compare.manuals()}
+
+
 def ends(account: Account) -> list[tuple[Section, int]]:
     """Return each section with the line after its last one."""
     after = [section.line for section in account.sections[1:]]

@@ -51,8 +51,8 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
     return found
 
 
-def how(servers: Servers, seconds: float = 5.0) -> roll.How:
-    return roll.How(2, seconds, servers)
+def how(servers: Servers, seconds: float = 5.0) -> roll.RollOptions:
+    return roll.RollOptions(2, seconds, servers)
 
 
 def test_new_servers_start_beside_the_old_ones_are_proved_and_then_replace_them(
