@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import docker
@@ -13,7 +15,7 @@ import yaml
 from drydock.core.errors import RolloutError
 from drydock.topology.rollout import known, ready, watch
 from drydock.topology.rollout.known import ASKED_FOR, Asker
-from tests.support.running_topology import LEASE, PROMPTS, Clients, Cluster, Note, question
+from tests.support.running_topology import LEASE, LONGEST, PROMPTS, Clients, Cluster, Note, question
 from tests.support.waiting import wait_until
 
 FILL = """
@@ -87,18 +89,25 @@ def test_a_stopped_prefill_server(cluster: Cluster, clients: Clients, note: Note
     )
 
 
-def test_a_network_that_is_cut(cluster: Cluster, clients: Clients, note: Note) -> None:
-    node = cluster.plan.replicas[1].ranks[0]
+@contextlib.contextmanager
+def _cut(cluster: Cluster, number: int) -> Iterator[None]:
+    """Take a server's node off the network."""
+    node = cluster.plan.replicas[number].ranks[0]
     network = docker.from_env().networks.get(f"drydock-{cluster.place.name}_nodes")
     holder = cluster.container(f"node.{node.node}")
-    begun = time.monotonic()
     network.disconnect(holder)
     try:
+        yield
+    finally:
+        network.connect(holder, ipv4_address=node.address)
+
+
+def test_a_prefill_server_whose_network_is_cut(cluster: Cluster, clients: Clients, note: Note) -> None:
+    begun = time.monotonic()
+    with _cut(cluster, 1):
         time.sleep(10)
         clients.until_good(within=90)
         without = time.monotonic() - begun
-    finally:
-        network.connect(holder, ipv4_address=node.address)
     healed = time.monotonic()
     cluster.heal()
     clients.until_good()
@@ -110,6 +119,17 @@ def test_a_network_that_is_cut(cluster: Cluster, clients: Clients, note: Note) -
         clients.summary(),
         f"{without:.0f} s, by the other prefill server; {after:.0f} s after the network is back both serve",
     )
+
+
+def test_the_decode_server_whose_network_is_cut(cluster: Cluster, clients: Clients, note: Note) -> None:
+    with _cut(cluster, -1):
+        wait_until(clients.bad, "a request that fails", within=LONGEST)
+        time.sleep(10)
+    healed = time.monotonic()
+    clients.until_good()
+    after = time.monotonic() - healed
+    clients.check()
+    note("the only decode server's network is cut", clients.summary(), f"{after:.0f} s after the network is back")
 
 
 def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: Note) -> None:
