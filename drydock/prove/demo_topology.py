@@ -38,6 +38,8 @@ from drydock.topology.words import served_name, url
 
 ROUTER = "router"
 HOST = "host.json"
+SHM = "4g"
+"""Size of /dev/shm, as templates/cpu/accelerator.yaml says for a server."""
 LINES = 15
 """Last lines of each container that are shown if one does not start."""
 SUBNETS = [ipaddress.IPv4Network(f"172.{second}.213.0/28") for second in range(16, 32)]
@@ -144,7 +146,7 @@ def _record(folder: Path, image: str) -> None:
     bind = {str(folder): {"bind": "/recorded", "mode": "rw"}}
     words = ["facts", "--record", f"/recorded/{HOST}"]
     user = f"{os.getuid()}:{os.getgid()}"
-    docker.from_env().containers.run(image, words, volumes=bind, user=user, remove=True)
+    docker.from_env().containers.run(image, words, volumes=bind, user=user, shm_size=SHM, remove=True)
 
 
 def free_subnet() -> ipaddress.IPv4Network:
