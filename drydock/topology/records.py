@@ -55,6 +55,8 @@ class Router(Record):
     """Where clients connect."""
     policy: Literal["round_robin", "random", "power_of_two", "cache_aware", "consistent_hash"] = "cache_aware"
     """How it chooses a server for a request: its --policy."""
+    timeout: Annotated[int, Field(ge=1, le=86400)] = 600
+    """Seconds after which a request that has not ended gets an error. OpenAI's clients wait as long by default."""
 
 
 class Network(Record):

@@ -1,7 +1,8 @@
 """The command of vllm-router. Pure.
 
 Its defaults check health every 60 s and take a server out after three failures, so requests fail for minutes; with one
-check every 2 s a killed server is left out after 2 s. Sources: vllm-router 0.1.17 --help; drydock, measured with it and
+check every 2 s a killed server is left out after 2 s. A server that hangs still answers health checks; its requests end
+with an error after the timeout, by default 30 minutes. Sources: vllm-router 0.1.17 --help; drydock, measured with it and
 vLLM 0.32; vllm-project/router#130.
 """
 
@@ -39,7 +40,8 @@ def plan(
     servers = _pairs(replicas, transfer) if transfer else _whole(replicas)
     minutes = int(variant.run.start.value.rstrip("m")) if variant.run.start else START_MINUTES
     waiting = ("--worker-startup-timeout-secs", str(minutes * 60))
-    argv = (PROGRAM, *listening, *servers, "--policy", router.policy, *HEALTH, *waiting)
+    ending = ("--request-timeout-secs", str(router.timeout))
+    argv = (PROGRAM, *listening, *servers, "--policy", router.policy, *HEALTH, *waiting, *ending)
     return RouterPlan(node=node.name, address=node.address, port=router.port, argv=argv, image=image)
 
 
