@@ -639,10 +639,10 @@ def topology_up(
     """Start a topology; ready is a right answer of every pair of prefill and decode, and of the router."""
     from drydock.topology.playbook.run import Ssh
     from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import Place
+    from drydock.topology.rollout.state import TopologyPlace
 
     options = rollout.Options(model, target, hosts, wait, Ssh(user, key, known_hosts, become=become))
-    shown = rollout.up(Place(Path(file), output), format, options)
+    shown = rollout.up(TopologyPlace(Path(file), output), format, options)
     emit(rollout.report(shown, json=json))
 
 
@@ -680,7 +680,7 @@ def topology_check(
 
     ssh = Ssh(user, key, known_hosts, become=become)
     preflight.report(
-        preflight.check(Path(file), preflight.Options(format, model, target, hosts, ssh)), junit, json=json
+        preflight.check(Path(file), preflight.CheckOptions(format, model, target, hosts, ssh)), junit, json=json
     )
 
 
@@ -688,18 +688,18 @@ def topology_check(
 def topology_down(_: Context, file: str, output: str = "") -> None:
     """Stop a topology and remove its containers. Models and compiled code stay."""
     from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import Place
+    from drydock.topology.rollout.state import TopologyPlace
 
-    rollout.down(Place(Path(file), output))
+    rollout.down(TopologyPlace(Path(file), output))
 
 
 @verb(name="status", positional=["file"], help=JSON | STARTED | {"watch": "draw the table again until Ctrl-C"})
 def topology_status(_: Context, file: str, output: str = "", watch: bool = False, json: bool = False) -> None:
     """Show what each container of a topology does, and what needs attention."""
     from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import Place
+    from drydock.topology.rollout.state import TopologyPlace
 
-    rollout.status(Place(Path(file), output), watch=watch, json=json)
+    rollout.status(TopologyPlace(Path(file), output), watch=watch, json=json)
 
 
 @verb(
@@ -718,9 +718,9 @@ def topology_logs(
 ) -> None:
     """Print the logs of a topology's containers; with Ansible, fetch them into the folder logs."""
     from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import Place
+    from drydock.topology.rollout.state import TopologyPlace
 
-    rollout.logs(Place(Path(file), output), name, lines, follow=follow)
+    rollout.logs(TopologyPlace(Path(file), output), name, lines, follow=follow)
 
 
 @verb(
@@ -741,10 +741,10 @@ def topology_roll(
 ) -> None:
     """Replace all servers of a running topology at once; if a step fails, the old ones serve on."""
     from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import Place
+    from drydock.topology.rollout.state import TopologyPlace
 
     options = rollout.Options(model, target, hosts, wait)
-    emit(rollout.report(rollout.roll(Place(Path(file), output), Path(to or file), options), json=json))
+    emit(rollout.report(rollout.roll(TopologyPlace(Path(file), output), Path(to or file), options), json=json))
 
 
 def bench_of(part: str) -> Any:

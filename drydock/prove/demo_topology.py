@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ import yaml
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.console import emit, log
-from drydock.core.errors import BuildError, InputError, nearest
+from drydock.core.errors import BuildError, InputError, RolloutError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.record import dump
@@ -30,11 +31,15 @@ from drydock.topology.planned import TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.rollout import asking, ready
 from drydock.topology.rollout import verbs as rollout
-from drydock.topology.rollout.state import Place
+from drydock.topology.rollout.compose import PROJECT
+from drydock.topology.rollout.known import ShownAnswers
+from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.words import served_name, url
 
 ROUTER = "router"
 HOST = "host.json"
+LINES = 15
+"""Last lines of each container that are shown if one does not start."""
 SUBNETS = [ipaddress.IPv4Network(f"172.{second}.213.0/28") for second in range(16, 32)]
 """Private networks (RFC 1918), of which the first that is free is used."""
 SMALL = (
@@ -72,20 +77,39 @@ def demo(name: str, root: Path = ROOT) -> None:
     router = build.build(prepare(ROUTER, root=root)) if SHAPES[name].routed else None
     clock.lap("build")
     model = smollm2.make(server.image)
-    with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
-        file = _plan(Path(folder), SHAPES[name], model, server.image, router.image if router else "")
-        place = Place(file, output=f"{folder}/running")
-        clock.lap("plan")
-        try:
-            shown = rollout.up(place, "compose", rollout.Options())
-            clock.lap("start")
-            answer = _ask(topologies.read_plan(file), place)
-        finally:
-            rollout.down(place)
+    clock.lap("model")
+    shown, answer = serve(name, model, server.image, router.image if router else "")
+    clock.lap("serve")
     seconds = ", ".join(f"{phase} {taken:.1f}" for phase, taken in clock.laps.items())
     emit(f"{rollout.report(shown, json=False)}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
     if EXPECTED not in answer:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
+
+
+def serve(name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:
+    """Start the servers, ask and stop them; return what the known answer showed, and the answer to QUESTION.
+
+    Raises the DrydockError of any step; the last lines of what did not start are logged.
+    """
+    with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
+        file = _plan(Path(folder), SHAPES[name], model, image, router)
+        place = TopologyPlace(file, output=f"{folder}/running")
+        try:
+            shown = rollout.up(place, "compose", rollout.Options())
+            return shown, _ask(topologies.read_plan(file), place)
+        except RolloutError:
+            rollout.logs(place, (), LINES, follow=False)
+            raise
+        finally:
+            if place.read():
+                rollout.down(place)
+            _remove_volumes(f"drydock-{place.name}")
+
+
+def _remove_volumes(project: str) -> None:
+    """Remove the caches of the demo's containers, which `topology down` keeps."""
+    for volume in docker.from_env().volumes.list(filters={"label": f"{PROJECT}={project}"}):
+        volume.remove()
 
 
 def _plan(folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
@@ -98,7 +122,7 @@ def _plan(folder: Path, shape: Arrangement, model: Path, image: str, router: str
     images: dict[str, Any] = {"image": image}
     if made.router:
         images["router"] = made.router.model_copy(update={"image": router})
-    plan = folder / "demo.json"
+    plan = folder / f"demo-{secrets.token_hex(3)}.json"  # its name is the Compose project's
     plan.write_text(dumps(dump(made.model_copy(update=images))))
     return plan
 
@@ -144,7 +168,7 @@ def _routes(table: str) -> Iterator[ipaddress.IPv4Network]:
             yield ipaddress.IPv4Network((destination, mask.bit_count()))
 
 
-def _ask(plan: TopologyPlan, place: Place) -> str:
+def _ask(plan: TopologyPlan, place: TopologyPlace) -> str:
     """Ask the router, or the only server, and return the answer."""
     reach = place.runner(place.running(), {}).reach()
     first = plan.replicas[0].ranks[0]

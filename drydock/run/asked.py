@@ -29,7 +29,7 @@ _FIELDS = (2, 3)
 """Numbers of fields of --volume."""
 
 
-class Variables(NamedTuple):
+class GivenVariables(NamedTuple):
     """The variables of --env."""
 
     given: Mapping[str, str]
@@ -47,7 +47,7 @@ class Volume(NamedTuple):
     read_only: bool
 
 
-def parse_variables(texts: Iterable[str]) -> Variables:
+def parse_variables(texts: Iterable[str]) -> GivenVariables:
     """Parse NAME or NAME=VALUE. Raises InputError, also for a secret's value: a command line is no place for it."""
     given: dict[str, str] = {}
     named: list[str] = []
@@ -65,7 +65,7 @@ def parse_variables(texts: Iterable[str]) -> Variables:
             continue
         _check_value(name, value)
         given[name] = value
-    return Variables(given, tuple(named))
+    return GivenVariables(given, tuple(named))
 
 
 def _check_value(name: str, value: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +53,9 @@ def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
             world.cluster.load(node, archive)
         references[name] = image.reference
     archive.unlink()
-    return Real(references["cpu"], references["router"], smollm2.make(builds["cpu"].image))
+    model = tmp_path_factory.mktemp("models") / "smollm2"
+    shutil.copytree(smollm2.make(builds["cpu"].image), model)  # a container's user cannot enter /root
+    return Real(references["cpu"], references["router"], model)
 
 
 def chat(world: World, space: Space, base: str, question: Mapping[str, Any], key: str = "") -> str:

@@ -6,7 +6,7 @@ import subprocess
 
 from drydock.core.paths import ROOT
 
-FILES_AT_MOST = 1500
+FILES_AT_MOST = 1700
 BYTES_AT_MOST = 25 << 20
 _BLOCK = 4096
 """A file takes whole blocks of a disk."""

@@ -9,7 +9,7 @@ from typing import Any
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.rollout import slices
 from drydock.topology.rollout.asking import NoAnswer, Reply
-from drydock.topology.rollout.runner import Seen
+from drydock.topology.rollout.runner import SeenContainer
 
 BLOCK = 32
 TOKENS_OF_A_NUMBER = 6
@@ -93,7 +93,7 @@ class Engine:
         self.plans: tuple[TopologyPlan, ...] = plans
         self.started: list[tuple[str, ...]] = []
         """For each start, the names of the containers."""
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, SeenContainer] = {}
 
     def start(self, wanted: Sequence[TopologyPlan]) -> None:
         self.plans = tuple(wanted)
@@ -109,8 +109,8 @@ class Engine:
     def logs(self, names: Sequence[str], lines: int, *, follow: bool) -> None:
         raise NotImplementedError
 
-    def states(self) -> Mapping[str, Seen]:
-        return {name: self.seen.get(name, Seen("running", "sha256:a")) for name in self.names()}
+    def states(self) -> Mapping[str, SeenContainer]:
+        return {name: self.seen.get(name, SeenContainer("running", "sha256:a")) for name in self.names()}
 
     def reach(self) -> Mapping[str, str]:
         return {}

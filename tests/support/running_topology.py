@@ -26,7 +26,7 @@ from drydock.topology.planned import TopologyPlan
 from drydock.topology.rollout import ready, verbs, watch
 from drydock.topology.rollout.asking import NoAnswer, ask
 from drydock.topology.rollout.compose import PROJECT, SERVICE
-from drydock.topology.rollout.state import Place
+from drydock.topology.rollout.state import TopologyPlace
 
 LEASE = 20
 """Seconds, so that a test need not wait for minutes until it runs out."""
@@ -40,7 +40,7 @@ PROMPTS = [", ".join(map(str, range(first, first + 24))) + "," for first in (120
 class Cluster:
     """A topology that runs on Compose."""
 
-    def __init__(self, place: Place, plan: TopologyPlan) -> None:
+    def __init__(self, place: TopologyPlace, plan: TopologyPlan) -> None:
         self.place, self.plan = place, plan
         self.shown = verbs.up(place, "compose", verbs.Options(seconds=420))
         self.runner = place.runner(place.running(), {})

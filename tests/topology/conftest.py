@@ -17,7 +17,7 @@ from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.topology import verbs as topologies
 from drydock.topology.rollout import verbs
-from drydock.topology.rollout.state import Place
+from drydock.topology.rollout.state import TopologyPlace
 from tests.support.running_topology import (
     PROMPTS,
     Clients,
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, images: tuple[str, str]) ->
 def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     """Give 2P1D, ready."""
     file = planned(folder, images, "2p1d", f"faults-{secrets.token_hex(3)}")
-    place = Place(file, output=str(folder / "running"))
+    place = TopologyPlace(file, output=str(folder / "running"))
     small_disk(f"drydock-{place.name}", "cache.n1")
     try:
         yield Cluster(place, topologies.read_plan(file))

@@ -35,7 +35,7 @@ class Output(Record):
     stderr: Text
 
 
-class Image(Record):
+class NodeImage(Record):
     """An image in the machine's engine."""
 
     id: Digest | Annotated[str, StringConstraints(max_length=0)]
@@ -68,11 +68,11 @@ class Chip(Record):
     ping: Annotated[dict[Name, Output], Field(max_length=1024)]
 
 
-class Answer(Record):
+class NodeAnswer(Record):
     """What one machine answered."""
 
     time: float = Field(ge=0, lt=1e11)
-    images: Annotated[dict[Name, Image], Field(max_length=64)]
+    images: Annotated[dict[Name, NodeImage], Field(max_length=64)]
     model: Model | None
     ports: Annotated[dict[Name, Text], Field(max_length=4096)]
     interfaces: Annotated[dict[Name, Interface], Field(max_length=4096)]
@@ -81,12 +81,12 @@ class Answer(Record):
     facts: Output
 
 
-def read_answer(text: str) -> Answer:
+def read_answer(text: str) -> NodeAnswer:
     """Parse an answer. Raises ValueError that says what is wrong with it."""
     if len(text) > AT_MOST:
         raise ValueError(f"found {len(text)} characters, expected at most {AT_MOST}")
     try:
-        return Answer.model_validate(loads(text))
+        return NodeAnswer.model_validate(loads(text))
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg']}") from error

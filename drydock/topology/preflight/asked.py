@@ -20,7 +20,7 @@ WAIT = 30
 """Seconds that a machine waits for the others to begin their check."""
 
 
-class Asked(NamedTuple):
+class AskedNode(NamedTuple):
     """What one machine is asked."""
 
     node: str
@@ -48,19 +48,19 @@ class Asked(NamedTuple):
         return ("-I", "-c", PROGRAM.read_text(), base64.b64encode(compact(told).encode()).decode())
 
 
-def asked(plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]) -> tuple[Asked, ...]:
+def asked(plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]) -> tuple[AskedNode, ...]:
     """Return what each node is asked, sorted by node. `chips`: node → device → recorded address. Raises InputError."""
     nodes = by_node(placed(plan, variant))
     return tuple(_asked(plan, node, nodes.get(node, ()), chips) for node in addresses(plan))
 
 
-def _asked(plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]) -> Asked:
+def _asked(plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]) -> AskedNode:
     router = plan.router if plan.router and plan.router.node == node else None
     images = {*(item.container.image for item in ranks), *([router.image] if router else [])}
     ports = {port for item in ranks for port in item.rank.ports.values()} | ({router.port} if router else set())
     address = addresses(plan)[node]
     first = ranks[0] if ranks else None
-    return Asked(
+    return AskedNode(
         node=node,
         address=address if is_ip(address) else "",
         images=tuple(sorted(images)),

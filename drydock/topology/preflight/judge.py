@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
 from drydock.topology.findings import FINDINGS
-from drydock.topology.preflight.answers import Answer, Chip, Image, Output, read_facts, read_findings
-from drydock.topology.preflight.asked import Asked
+from drydock.topology.preflight.answers import Chip, NodeAnswer, NodeImage, Output, read_facts, read_findings
+from drydock.topology.preflight.asked import AskedNode
 from drydock.topology.render.chips import address as chip_address
 from entrypoints.core.records import Finding
 
@@ -24,11 +24,11 @@ _LINK = re.compile(r"link\s+status\s*:\s*(\w+)", re.IGNORECASE)
 _PING = re.compile(r"(\d+)\s+packets?\s+received|(\d+)\s+received", re.IGNORECASE)
 
 
-class Seen(NamedTuple):
+class SeenNode(NamedTuple):
     """A machine that answered."""
 
-    asked: Asked
-    answer: Answer
+    asked: AskedNode
+    answer: NodeAnswer
     facts: Mapping[str, Any]
     """Empty if they cannot be read."""
 
@@ -41,8 +41,8 @@ class Window(NamedTuple):
 
 
 def judge(
-    asked: Sequence[Asked],
-    answers: Mapping[str, Answer | str],
+    asked: Sequence[AskedNode],
+    answers: Mapping[str, NodeAnswer | str],
     recorded: Mapping[str, Mapping[str, Any]],
     chips: Mapping[str, Mapping[int, str]],
     window: Window,
@@ -52,7 +52,7 @@ def judge(
     `answers`: node → its answer, or why there is none; `recorded`: node → the facts of its recorded host; `chips`:
     node → device → recorded address.
     """
-    seen = [_seen(each, answer) for each in asked if isinstance(answer := answers.get(each.node, _SILENT), Answer)]
+    seen = [_seen(each, answer) for each in asked if isinstance(answer := answers.get(each.node, _SILENT), NodeAnswer)]
     found: list[Finding] = []
     for each in asked:
         answer = answers.get(each.node, _SILENT)
@@ -68,12 +68,12 @@ def judge(
 _SILENT = "did not answer"
 
 
-def _seen(asked: Asked, answer: Answer) -> Seen:
+def _seen(asked: AskedNode, answer: NodeAnswer) -> SeenNode:
     try:
         facts = read_facts(answer.facts)
     except ValueError:
         facts = {}
-    return Seen(asked, answer, facts)
+    return SeenNode(asked, answer, facts)
 
 
 def _finding(number: str, node: str, found: str, expected: str, *, good: bool | None, bad: str = FAIL) -> Finding:
@@ -84,7 +84,7 @@ def _finding(number: str, node: str, found: str, expected: str, *, good: bool | 
     return Finding(number, severity, text, f"{node}: {found}", expected, known.remediation, "host", known.source)
 
 
-def _node(one: Seen, seen: Sequence[Seen], window: Window) -> Iterator[Finding]:
+def _node(one: SeenNode, seen: Sequence[SeenNode], window: Window) -> Iterator[Finding]:
     """Judge a node by itself and with the others."""
     node, answer = one.asked.node, one.answer
     yield from _images(one, seen)
@@ -103,7 +103,7 @@ def _node(one: Seen, seen: Sequence[Seen], window: Window) -> Iterator[Finding]:
 # --- images, model, versions ----------------------------------------------------------------------------------------
 
 
-def _images(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _images(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     for name in one.asked.images:
         image = one.answer.images.get(name, _NO_IMAGE)
         wanted = name.partition("@")[2]
@@ -113,10 +113,10 @@ def _images(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
         yield _finding("TOPO-021", one.asked.node, found, wanted or usual or "the image", good=good)
 
 
-_NO_IMAGE = Image(id="", digests=(), failure="")
+_NO_IMAGE = NodeImage(id="", digests=(), failure="")
 
 
-def _model(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _model(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     """Judge a model's folder by what most nodes have."""
     model, node = one.answer.model, one.asked.node
     if not one.asked.model or model is None:
@@ -144,7 +144,7 @@ def _difference(name: str, found: tuple[int, str] | None, usual: tuple[int, str]
     return f"{name} has {found[0]} bytes of sha256 {found[1][:12]}, most nodes {usual[0]} of {usual[1][:12]}"
 
 
-def _versions(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _versions(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     """Judge driver and firmware: of one server's nodes they must be equal, of others they should."""
     own = _strings(one.facts.get("versions"))
     if not own:
@@ -161,7 +161,7 @@ def _versions(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
 # --- network --------------------------------------------------------------------------------------------------------
 
 
-def _interface(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _interface(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     name, node = _name(one), one.asked.node
     if not name:
         return
@@ -176,18 +176,18 @@ def _interface(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
     yield _finding("TOPO-033", node, found, f"{usual}, as the largest", good=own == usual if own else None)
 
 
-def _mtu(one: Seen) -> int:
+def _mtu(one: SeenNode) -> int:
     found = one.answer.interfaces.get(_name(one))
     return found.mtu if found else 0
 
 
-def _name(one: Seen) -> str:
+def _name(one: SeenNode) -> str:
     """Return the interface that the plan names, or else the one with the node's address; empty if none is known."""
     own = (name for name, link in one.answer.interfaces.items() if link.address and link.address == one.asked.address)
     return one.asked.interface or next(own, "")
 
 
-def _links(one: Seen, seen: Sequence[Seen]) -> Iterator[Finding]:
+def _links(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     """Judge the chips' network, where the machine has hccn_tool."""
     chips, node = one.answer.chips, one.asked.node
     if not chips:
@@ -230,7 +230,7 @@ def _in_order(chips: Mapping[str, Chip]) -> list[tuple[str, Chip]]:
 # --- what was recorded, what the image says -------------------------------------------------------------------------
 
 
-def _recorded(one: Seen, recorded: Mapping[str, Any], chips: Mapping[int, str]) -> Iterator[Finding]:
+def _recorded(one: SeenNode, recorded: Mapping[str, Any], chips: Mapping[int, str]) -> Iterator[Finding]:
     """Compare the machine with its recorded host, by which it was planned."""
     node = one.asked.node
     if recorded and one.facts:
@@ -241,7 +241,7 @@ def _recorded(one: Seen, recorded: Mapping[str, Any], chips: Mapping[int, str]) 
         yield _finding("TOPO-028", node, _few(moved) or "as recorded", "the recorded addresses", good=not moved)
 
 
-def _changes(one: Seen, recorded: Mapping[str, Any]) -> Iterator[str]:
+def _changes(one: SeenNode, recorded: Mapping[str, Any]) -> Iterator[str]:
     for name, found, known in (
         ("accelerator", one.facts.get("accelerator"), recorded.get("accelerator")),
         ("devices", _devices(one.facts), _devices(recorded)),
@@ -258,7 +258,7 @@ def _changes(one: Seen, recorded: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} {now[name]}, recorded {then[name]}"
 
 
-def _moved(one: Seen, chips: Mapping[int, str]) -> Iterator[str]:
+def _moved(one: SeenNode, chips: Mapping[int, str]) -> Iterator[str]:
     for number, address in sorted(chips.items()):
         chip = one.answer.chips.get(str(number))
         command = f"hccn_tool -i {number} -ip -g"
@@ -270,7 +270,7 @@ def _moved(one: Seen, chips: Mapping[int, str]) -> Iterator[str]:
             yield f"chip {number} has {found}, recorded {address}"
 
 
-def _of_image(one: Seen) -> Iterator[Finding]:
+def _of_image(one: SeenNode) -> Iterator[Finding]:
     """Return what the image's own check found on the node: the machine's settings, its network, the other nodes."""
     node, said = one.asked.node, one.answer.check
     if not one.asked.check:

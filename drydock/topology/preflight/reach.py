@@ -18,8 +18,8 @@ from drydock.core.files import below, write_atomically
 from drydock.engine import compose as plugin
 from drydock.run.container import name_of
 from drydock.topology.playbook.run import Played, Ssh, bounded, playbook
-from drydock.topology.preflight.answers import AT_MOST, Answer, read_answer
-from drydock.topology.preflight.asked import Asked
+from drydock.topology.preflight.answers import AT_MOST, NodeAnswer, read_answer
+from drydock.topology.preflight.asked import AskedNode
 from drydock.topology.render.text import yaml_text
 
 TASK = "Ask the machine"
@@ -27,11 +27,11 @@ TASK = "Ask the machine"
 HOLDER = "node."
 """What the services that hold a node's network begin with (drydock/topology/render/compose.py)."""
 SECONDS = 900.0
-Answers = dict[str, Answer | str]
+Answers = dict[str, NodeAnswer | str]
 """Node → its answer, or why there is none."""
 
 
-def by_ansible(asked: Sequence[Asked], files: Mapping[str, str], ssh: Ssh) -> Answers:
+def by_ansible(asked: Sequence[AskedNode], files: Mapping[str, str], ssh: Ssh) -> Answers:
     """Ask every node over ssh; `files` are those of the rendered playbook. Raises BuildError and InputError."""
     with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as folder:
         for name, text in files.items():
@@ -41,14 +41,14 @@ def by_ansible(asked: Sequence[Asked], files: Mapping[str, str], ssh: Ssh) -> An
     return {each.node: _of_ansible(each.node, played) for each in asked}
 
 
-def _of_ansible(node: str, played: Played) -> Answer | str:
+def _of_ansible(node: str, played: Played) -> NodeAnswer | str:
     failures = [failure.text for failure in played.failures if failure.node == node]
     if failures:
         return failures[0]
     return _read(str(played.answers[TASK].get(node, {}).get("stdout", "")))
 
 
-def here(asked: Sequence[Asked]) -> Answers:
+def here(asked: Sequence[AskedNode]) -> Answers:
     """Ask this machine, which is one of the nodes. Raises InputError if it is none of them."""
     own = [each for each in asked if each.address and _is_own(each.address)]
     if len(own) != 1:
@@ -57,7 +57,7 @@ def here(asked: Sequence[Asked]) -> Answers:
     return {own[0].node: _asked_here(own[0])}
 
 
-def _asked_here(asked: Asked) -> Answer | str:
+def _asked_here(asked: AskedNode) -> NodeAnswer | str:
     command = [sys.executable, *asked.words]
     with tempfile.TemporaryFile() as output:
         try:
@@ -81,7 +81,7 @@ def _is_own(address: str) -> bool:
     return True
 
 
-def by_compose(asked: Sequence[Asked], project: Mapping[str, Any]) -> Answers:
+def by_compose(asked: Sequence[AskedNode], project: Mapping[str, Any]) -> Answers:
     """Ask in containers with the networks that Compose gives the nodes; they are removed afterwards.
 
     `project`: the plan's Compose project, of which only the services that hold a node's network are started. Files and
@@ -109,7 +109,7 @@ def holders_of(project: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _inside(asked: Asked, holder: str) -> Asked:
+def _inside(asked: AskedNode, holder: str) -> AskedNode:
     """Return what is asked of a node whose network a container holds."""
     words = list(asked.container)
     if "--network" in words:
@@ -126,7 +126,7 @@ def _run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _read(text: str) -> Answer | str:
+def _read(text: str) -> NodeAnswer | str:
     try:
         return read_answer(text)
     except ValueError as error:

@@ -17,7 +17,7 @@ from drydock.topology.asked import Entrypoint
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.playbook.run import Ssh
 from drydock.topology.preflight import reach
-from drydock.topology.preflight.asked import Asked, asked
+from drydock.topology.preflight.asked import AskedNode, asked
 from drydock.topology.preflight.judge import Window, judge
 from drydock.topology.read import read_topology
 from drydock.topology.render import ansible, chips_of, compose, parts, ranktable, read_hosts
@@ -27,7 +27,7 @@ from entrypoints.core.records import Finding, to_json
 FORMATS = ("ansible", "compose", "local")
 
 
-class Options(NamedTuple):
+class CheckOptions(NamedTuple):
     """The options of the task."""
 
     format: str = "ansible"
@@ -38,7 +38,7 @@ class Options(NamedTuple):
     ssh: Ssh = Ssh()
 
 
-def check(file: Path, options: Options) -> tuple[Finding, ...]:
+def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
     """Ask every node of a topology and return the findings. Raises DrydockError."""
     if options.format not in FORMATS:
         raise InputError(f"--format {options.format}: unknown format", hint=nearest(options.format, FORMATS))
@@ -55,7 +55,9 @@ def check(file: Path, options: Options) -> tuple[Finding, ...]:
     return judge(questions, answers, _recorded(file, variant), chips, Window(begin, time.time()))
 
 
-def _answers(plan: TopologyPlan, variant: Variant, questions: tuple[Asked, ...], options: Options) -> reach.Answers:
+def _answers(
+    plan: TopologyPlan, variant: Variant, questions: tuple[AskedNode, ...], options: CheckOptions
+) -> reach.Answers:
     if options.format == "local":
         return reach.here(questions)
     if options.format == "compose":

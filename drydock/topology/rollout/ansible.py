@@ -20,7 +20,7 @@ from drydock.topology.render import render
 from drydock.topology.render.chips import Commands
 from drydock.topology.render.text import yaml_text
 from drydock.topology.rollout import slices
-from drydock.topology.rollout.runner import Seen
+from drydock.topology.rollout.runner import SeenContainer
 
 LOOK = "Look at the containers"
 INSPECT = "{{ ['docker', 'container', 'inspect'] + topology_names }}"
@@ -66,9 +66,9 @@ class Ansible:
             more = {"logs_lines": lines, "logs_folder": str(self._folder.absolute() / "logs")}
             self._playbook(self._folder / f"plan-{number}", _LOGS, more)
 
-    def states(self) -> Mapping[str, Seen]:
+    def states(self) -> Mapping[str, SeenContainer]:
         """Return the containers of all machines. Raises EngineError."""
-        found: dict[str, Seen] = {}
+        found: dict[str, SeenContainer] = {}
         for plan in self._known:
             folder = self._folder / "look"
             self._write(folder, looking(plan))
@@ -134,11 +134,11 @@ def looking(plan: TopologyPlan) -> dict[str, str]:
     return {"playbook.yml": yaml_text([play], start=True), "inventory.yml": inventory, **variables}
 
 
-def _seen(answer: Mapping[str, Any], node: str) -> dict[str, Seen]:
+def _seen(answer: Mapping[str, Any], node: str) -> dict[str, SeenContainer]:
     """Return the containers of one machine; docker prints those that it has. Raises EngineError for other answers."""
     try:
         return {
-            str(each["Name"]).lstrip("/"): Seen(
+            str(each["Name"]).lstrip("/"): SeenContainer(
                 str(each["State"]["Status"]),
                 str(each["Image"]),
                 int(each.get("RestartCount", 0)),

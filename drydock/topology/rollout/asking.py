@@ -46,7 +46,7 @@ class Reply(NamedTuple):
         return value
 
 
-class Ask(Protocol):
+class AskHttp(Protocol):
     """Asks one question."""
 
     def __call__(self, url: str, question: Mapping[str, Any] | None = None, seconds: float = 10.0) -> Reply:

@@ -22,7 +22,7 @@ from drydock.topology.render import ranktable, render
 from drydock.topology.render.chips import Commands
 from drydock.topology.render.parts import placed
 from drydock.topology.render.text import yaml_text
-from drydock.topology.rollout.runner import Seen
+from drydock.topology.rollout.runner import SeenContainer
 
 PROJECT = "com.docker.compose.project"
 SERVICE = "com.docker.compose.service"
@@ -57,7 +57,7 @@ class Compose:
         plugin.ensure()
         self._compose("logs", "--tail", str(lines), *(("--follow",) if follow else ()), *names, stdout=None)
 
-    def states(self) -> Mapping[str, Seen]:
+    def states(self) -> Mapping[str, SeenContainer]:
         """Return the project's containers by the names of their services. Raises EngineError."""
         return {each["Config"]["Labels"][SERVICE]: _seen(each) for each in self._containers()}
 
@@ -125,6 +125,8 @@ def _inspected(client: docker.DockerClient, number: str) -> dict[str, Any] | Non
     return found
 
 
-def _seen(found: Mapping[str, Any]) -> Seen:
+def _seen(found: Mapping[str, Any]) -> SeenContainer:
     state = found["State"]
-    return Seen(str(state["Status"]), str(found["Image"]), int(found.get("RestartCount", 0)), int(state["ExitCode"]))
+    return SeenContainer(
+        str(state["Status"]), str(found["Image"]), int(found.get("RestartCount", 0)), int(state["ExitCode"])
+    )

@@ -24,7 +24,7 @@ from drydock.run.container import name_of
 from drydock.topology.planned import Replica, TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.rollout import metrics, slices
-from drydock.topology.rollout.asking import OK, Ask, NoAnswer, Reply
+from drydock.topology.rollout.asking import OK, AskHttp, NoAnswer, Reply
 from drydock.topology.rollout.asking import ask as ask_over_http
 from drydock.topology.rollout.ready import router_url
 from drydock.topology.words import url
@@ -66,7 +66,7 @@ class Pair(Record):
     answer: str
 
 
-class Shown(Record):
+class ShownAnswers(Record):
     """What was asked and answered."""
 
     pairs: tuple[Pair, ...] = ()
@@ -95,7 +95,7 @@ class Wrong(Exception):  # noqa: N818 - an answer, not an error of this program
 class Asker:
     """Asks the servers of one plan."""
 
-    def __init__(self, plan: TopologyPlan, reach: Mapping[str, str], ask: Ask = ask_over_http) -> None:
+    def __init__(self, plan: TopologyPlan, reach: Mapping[str, str], ask: AskHttp = ask_over_http) -> None:
         self.plan, self._reach, self._ask = plan, reach, ask
 
     def url(self, server: Replica) -> str:
@@ -135,7 +135,7 @@ class Asker:
         return reply
 
 
-def prove(plan: TopologyPlan, reach: Mapping[str, str], ask: Ask = ask_over_http) -> Shown:
+def prove(plan: TopologyPlan, reach: Mapping[str, str], ask: AskHttp = ask_over_http) -> ShownAnswers:
     """Ask every pair of prefill and decode, or every server, and then the router. `reach`: node → address.
 
     Raises RolloutError with every pair that does not answer, answers wrong or moves nothing.
@@ -150,7 +150,7 @@ def prove(plan: TopologyPlan, reach: Mapping[str, str], ask: Ask = ask_over_http
 # --- prefill and decode ---------------------------------------------------------------------------------------------
 
 
-def _disaggregated(asker: Asker, prefills: Sequence[Replica], decodes: Sequence[Replica]) -> Shown:
+def _disaggregated(asker: Asker, prefills: Sequence[Replica], decodes: Sequence[Replica]) -> ShownAnswers:
     try:
         model = asker.model(prefills[0])
         block = max(metrics.block_size(asker.metrics(server)) for server in (*prefills, *decodes))
@@ -175,7 +175,7 @@ def _disaggregated(asker: Asker, prefills: Sequence[Replica], decodes: Sequence[
             ", ".join(f"{pair.prefill} → {pair.decode} right" for pair in pairs) or "none right"
         )
         raise RolloutError(*problems, hint=hint)
-    return Shown(pairs=tuple(pairs), router=through, block=block)
+    return ShownAnswers(pairs=tuple(pairs), router=through, block=block)
 
 
 def _pair(asker: Asker, pair: tuple[Replica, Replica], question: Mapping[str, Any], least: int) -> Pair:
@@ -244,7 +244,7 @@ def _transferred(asker: Asker, decodes: Sequence[Replica]) -> float:
 # --- whole requests -------------------------------------------------------------------------------------------------
 
 
-def _whole(asker: Asker, servers: Sequence[Replica]) -> Shown:
+def _whole(asker: Asker, servers: Sequence[Replica]) -> ShownAnswers:
     """Ask servers that answer whole requests, and the router. Raises RolloutError."""
     problems, alone = [], []
     for server in servers:
@@ -258,7 +258,7 @@ def _whole(asker: Asker, servers: Sequence[Replica]) -> Shown:
             problems.append(f"{slices.server_name(server)}: {error}")
     if problems:
         raise RolloutError(*problems, hint="`./inv topology logs FILE` shows what the servers say")
-    return Shown(alone=tuple(alone))
+    return ShownAnswers(alone=tuple(alone))
 
 
 # --- questions ------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from drydock.run.container import name_of
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.ports import STATUS
 from drydock.topology.rollout import slices
-from drydock.topology.rollout.asking import OK, Ask, NoAnswer
+from drydock.topology.rollout.asking import OK, AskHttp, NoAnswer
 from drydock.topology.rollout.asking import ask as ask_over_http
-from drydock.topology.rollout.runner import Runner, Seen
+from drydock.topology.rollout.runner import Runner, SeenContainer
 from drydock.topology.words import url
 
 EVERY = 1.0
@@ -24,7 +24,7 @@ RESTARTS = 3
 ENDED = ("exited", "dead", "removing")
 
 
-class Wanted(NamedTuple):
+class Awaited(NamedTuple):
     """A container, and where it says that it is ready."""
 
     name: str
@@ -34,13 +34,13 @@ class Wanted(NamedTuple):
     """URL with the phase of the start; empty for a router."""
 
 
-def wanted_of(plan: TopologyPlan, reach: Mapping[str, str]) -> Iterator[Wanted]:
+def wanted_of(plan: TopologyPlan, reach: Mapping[str, str]) -> Iterator[Awaited]:
     """Yield every rank, then the router, which waits for the ranks."""
     for replica, rank in slices.ranks_of(plan):
         base = url(reach.get(name_of(rank.node), rank.address), rank.ports[STATUS])
-        yield Wanted(slices.container_name(replica, rank), f"{base}/readyz", f"{base}/startupz")
+        yield Awaited(slices.container_name(replica, rank), f"{base}/readyz", f"{base}/startupz")
     if plan.router:
-        yield Wanted(plan.router.name, f"{router_url(plan, reach)}/readiness")
+        yield Awaited(plan.router.name, f"{router_url(plan, reach)}/readiness")
 
 
 def router_url(plan: TopologyPlan, reach: Mapping[str, str]) -> str:
@@ -49,7 +49,7 @@ def router_url(plan: TopologyPlan, reach: Mapping[str, str]) -> str:
     return url(reach.get(name_of(router.node), router.address), router.port) if router else ""
 
 
-def wait(plan: TopologyPlan, runner: Runner, seconds: float, ask: Ask = ask_over_http) -> None:
+def wait(plan: TopologyPlan, runner: Runner, seconds: float, ask: AskHttp = ask_over_http) -> None:
     """Wait for all containers of a plan, and log their phases. Raises RolloutError that names those that are not."""
     end = time.monotonic() + seconds
     open_ = [*wanted_of(plan, runner.reach())]
@@ -68,7 +68,7 @@ def wait(plan: TopologyPlan, runner: Runner, seconds: float, ask: Ask = ask_over
         time.sleep(EVERY)
 
 
-def check_images(plan: TopologyPlan, states: Mapping[str, Seen]) -> None:
+def check_images(plan: TopologyPlan, states: Mapping[str, SeenContainer]) -> None:
     """Raise RolloutError if the servers' images differ: their KV caches may not fit, and their answers differ."""
     found: dict[str, list[str]] = {}
     for each in slices.ranks_of(plan):
@@ -84,7 +84,7 @@ def check_images(plan: TopologyPlan, states: Mapping[str, Seen]) -> None:
         )
 
 
-def _reason(one: Wanted, ask: Ask) -> str:
+def _reason(one: Awaited, ask: AskHttp) -> str:
     """Return why a container is not ready; empty if it is."""
     try:
         reply = ask(one.ready)
@@ -105,7 +105,7 @@ def _tell(now: Mapping[str, str], said: dict[str, str]) -> None:
             said[name] = text
 
 
-def _check_alive(open_: Sequence[Wanted], states: Mapping[str, Seen], before: Mapping[str, int]) -> None:
+def _check_alive(open_: Sequence[Awaited], states: Mapping[str, SeenContainer], before: Mapping[str, int]) -> None:
     """Raise RolloutError if a container is gone, has ended for good, or keeps ending."""
     problems = []
     for each in open_:

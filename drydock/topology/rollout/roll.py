@@ -1,6 +1,6 @@
 """Replaces all servers of a topology by those of another plan, without an answer from a mixed pair. IO.
 
-The new prefill and decode servers start beside the old ones, on other ports. Once the known answer came through a
+The new prefill and decode servers start next to the old ones, on other ports. Once the known answer came through a
 router of their own, the router that clients use is started again with the new servers; the old ones finish their
 requests and end. If a step fails, the new servers are removed and the old ones serve on.
 """
@@ -15,9 +15,9 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, RolloutError
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.rollout import known, metrics, ready, slices
-from drydock.topology.rollout.asking import Ask
+from drydock.topology.rollout.asking import AskHttp
 from drydock.topology.rollout.asking import ask as ask_over_http
-from drydock.topology.rollout.known import Asker, Shown, Wrong
+from drydock.topology.rollout.known import Asker, ShownAnswers, Wrong
 from drydock.topology.rollout.runner import Runner
 
 IDLE = 120.0
@@ -29,17 +29,17 @@ Keep = Callable[[tuple[TopologyPlan, ...]], None]
 """Notes which plans run; clients use the first."""
 
 
-class How(NamedTuple):
+class RollOptions(NamedTuple):
     """How a plan is rolled out."""
 
     number: int
     """Of the new plan."""
     seconds: float
     """How long a start may take."""
-    ask: Ask = ask_over_http
+    ask: AskHttp = ask_over_http
 
 
-def roll(old: TopologyPlan, new: TopologyPlan, runner: Runner, keep: Keep, how: How) -> Shown:
+def roll(old: TopologyPlan, new: TopologyPlan, runner: Runner, keep: Keep, how: RollOptions) -> ShownAnswers:
     """Replace a plan by another one that has names and ports of its own, and return what was shown.
 
     Raises DrydockError; then the old plan runs as before, or the error says that it could not be restored.
@@ -67,7 +67,7 @@ def roll(old: TopologyPlan, new: TopologyPlan, runner: Runner, keep: Keep, how: 
     return shown
 
 
-def _restore(old: TopologyPlan, runner: Runner, keep: Keep, how: How, error: BaseException) -> None:
+def _restore(old: TopologyPlan, runner: Runner, keep: Keep, how: RollOptions, error: BaseException) -> None:
     """Let the old plan alone run. Raises RolloutError if it does not."""
     log("a step failed; the new servers are removed, and the old ones serve on")
     try:
@@ -79,7 +79,7 @@ def _restore(old: TopologyPlan, runner: Runner, keep: Keep, how: How, error: Bas
         raise RolloutError(*problems, *second.problems, hint=second.hint) from second
 
 
-def _wait_until_idle(old: TopologyPlan, runner: Runner, how: How) -> None:
+def _wait_until_idle(old: TopologyPlan, runner: Runner, how: RollOptions) -> None:
     """Wait until no old server has had a request for a while, IDLE seconds at most."""
     asker = Asker(old, runner.reach(), how.ask)
     end, since = time.monotonic() + IDLE, time.monotonic()

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from drydock.topology.planned import TopologyPlan
 
 
-class Seen(NamedTuple):
+class SeenContainer(NamedTuple):
     """A container as its engine sees it."""
 
     state: str
@@ -35,7 +35,7 @@ class Runner(Protocol):
     def logs(self, names: Sequence[str], lines: int, *, follow: bool) -> None:
         """Print or fetch the last lines of containers; of all without names. Raises DrydockError."""
 
-    def states(self) -> Mapping[str, Seen]:
+    def states(self) -> Mapping[str, SeenContainer]:
         """Return container → what its engine says. Raises DrydockError."""
 
     def reach(self) -> Mapping[str, str]:

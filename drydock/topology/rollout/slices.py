@@ -1,4 +1,4 @@
-"""Plans that run beside each other: names, ports, and which one clients use. Pure."""
+"""Plans that run at the same time: names, ports, and which one clients use. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _listening(router: RouterPlan, port: int) -> tuple[str, ...]:
 
 
 def port_base(running: TopologyPlan, base: int) -> int:
-    """Return where a plan beside a running one begins with its ports: at `base`, or above the running ones.
+    """Return where a plan next to a running one begins with its ports: at `base`, or above the running ones.
 
     Two bases alternate, so that vLLM's compile cache, which has ports in its key, is used again every second time.
     """
@@ -76,7 +76,7 @@ def port_base(running: TopologyPlan, base: int) -> int:
 
 
 def check_beside(running: TopologyPlan, new: TopologyPlan) -> None:
-    """Raise InputError if a plan cannot run beside another one, on the same nodes and behind the same address."""
+    """Raise InputError if a plan cannot run next to another one, on the same nodes and behind the same address."""
     problems = []
     if running.router is None or new.router is None:
         problems.append("router: found none, expected one: clients are switched from one plan to the other at a router")

@@ -29,7 +29,7 @@ STATE_AT_MOST = 64 << 20
 _KUBERNETES = ("kubernetes", "disaggregatedset", "k8s")
 
 
-class State(Record):
+class TopologyState(Record):
     """What was started last."""
 
     file: OneLine
@@ -62,7 +62,7 @@ def name_of(file: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "topology"
 
 
-class Place:
+class TopologyPlace:
     """The folder of one topology: `.cache/topology/NAME` in the checkout, or one that the user names."""
 
     def __init__(self, file: Path, output: str = "", root: Path = ROOT) -> None:
@@ -75,13 +75,13 @@ class Place:
         with exclusive(self.folder / "lock"):
             yield
 
-    def read(self) -> State | None:
+    def read(self) -> TopologyState | None:
         """Return what was started; None if nothing was. Raises InputError if the folder is another file's."""
         path = self.folder / STATE
         if not path.is_file():
             return None
         try:
-            found = made(State, str(path), parse_json(read_bounded(path, STATE_AT_MOST), str(path)))
+            found = made(TopologyState, str(path), parse_json(read_bounded(path, STATE_AT_MOST), str(path)))
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
         if found.file != str(self.file.absolute()):
@@ -89,14 +89,14 @@ class Place:
             raise InputError(text, hint="give each topology a folder of its own with --output")
         return found
 
-    def running(self) -> State:
+    def running(self) -> TopologyState:
         """Return what was started. Raises InputError if nothing was."""
         found = self.read()
         if found is None:
             raise InputError(f"{self.file}: not started from here: found no {self.folder / STATE}", hint="topology up")
         return found
 
-    def write(self, state: State) -> None:
+    def write(self, state: TopologyState) -> None:
         """Keep what runs."""
         write_atomically(self.folder / STATE, dumps(dump(state)))
 
@@ -104,7 +104,7 @@ class Place:
         """Remove what is known; rendered files stay to be read."""
         (self.folder / STATE).unlink(missing_ok=True)
 
-    def runner(self, state: State, hosts: dict[str, Commands]) -> Runner:
+    def runner(self, state: TopologyState, hosts: dict[str, Commands]) -> Runner:
         """Return what starts and stops the containers."""
         variant = find(read_matrix(ROOT), state.plans[0].variant)
         if state.format == "ansible":

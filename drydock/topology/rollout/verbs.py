@@ -21,8 +21,8 @@ from drydock.topology.render import read_hosts
 from drydock.topology.render.chips import Commands
 from drydock.topology.rollout import known, ready, slices
 from drydock.topology.rollout import roll as rolling
-from drydock.topology.rollout.known import Pair, Shown
-from drydock.topology.rollout.state import Place, State, checked_format
+from drydock.topology.rollout.known import Pair, ShownAnswers
+from drydock.topology.rollout.state import TopologyPlace, TopologyState, checked_format
 
 EVERY = 2.0
 """Seconds between two tables of `status --watch`."""
@@ -40,7 +40,7 @@ class Options(NamedTuple):
     ssh: Ssh = Ssh()
 
 
-def up(place: Place, kind: str, options: Options) -> Shown:
+def up(place: TopologyPlace, kind: str, options: Options) -> ShownAnswers:
     """Start a topology, wait until all is ready, and ask for the known answer. Raises DrydockError."""
     chosen = checked_format(kind)
     with place.alone():
@@ -49,7 +49,7 @@ def up(place: Place, kind: str, options: Options) -> Shown:
         if old and (old.number > 1 or old.plans != (plan,) or old.format != chosen):
             text = f"{place.file}: another plan of it runs, by {old.format}"
             raise InputError(text, hint="`topology roll` replaces its servers; `topology down` stops them")
-        state = State(
+        state = TopologyState(
             file=str(place.file.absolute()),
             name=place.name,
             format=chosen,
@@ -65,19 +65,19 @@ def up(place: Place, kind: str, options: Options) -> Shown:
         return known.prove(plan, runner.reach())
 
 
-def down(place: Place) -> None:
+def down(place: TopologyPlace) -> None:
     """Stop a topology and remove its containers. Raises DrydockError."""
     with place.alone():
         place.runner(place.running(), {}).stop()
         place.forget()
 
 
-def logs(place: Place, names: Sequence[str], lines: int, *, follow: bool) -> None:
+def logs(place: TopologyPlace, names: Sequence[str], lines: int, *, follow: bool) -> None:
     """Print the containers' last lines. Raises DrydockError."""
     place.runner(place.running(), {}).logs(names, lines, follow=follow)
 
 
-def status(place: Place, *, watch: bool, json: bool) -> None:
+def status(place: TopologyPlace, *, watch: bool, json: bool) -> None:
     """Print what each container does; with `watch`, draw it again until Ctrl-C. Raises DrydockError."""
     from drydock.topology.rollout import watch as watching
 
@@ -101,13 +101,13 @@ def status(place: Place, *, watch: bool, json: bool) -> None:
         emit(watching.as_text(now()))
 
 
-def roll(place: Place, file: Path, options: Options) -> Shown:
+def roll(place: TopologyPlace, file: Path, options: Options) -> ShownAnswers:
     """Replace the servers of a running topology by those of a file, or of itself. Raises DrydockError."""
     with place.alone():
         state = place.running()
         if len(state.plans) > 1:
             text = f"{place.file}: an earlier roll was interrupted, and two plans run"
-            raise InputError(text, hint="`topology down` and `topology up` start it anew")
+            raise InputError(text, hint="`topology down` and `topology up` start it again")
         old, number = state.plans[0], state.number + 1
         new = topologies.planned(file, options.model, options.target, lambda base: slices.port_base(old, base))
         new = slices.numbered(new, number)
@@ -117,7 +117,7 @@ def roll(place: Place, file: Path, options: Options) -> Shown:
             count = state.number if plans[0] == old else number
             place.write(state.model_copy(update={"plans": plans, "number": count}))
 
-        return rolling.roll(old, new, runner, keep, rolling.How(number, options.seconds or patience(new)))
+        return rolling.roll(old, new, runner, keep, rolling.RollOptions(number, options.seconds or patience(new)))
 
 
 def patience(plan: TopologyPlan) -> float:
@@ -126,7 +126,7 @@ def patience(plan: TopologyPlan) -> float:
     return float(max(START_SECONDS, 60 * int(start.value.removesuffix("m")) if start else 0))
 
 
-def report(shown: Shown, *, json: bool) -> str:
+def report(shown: ShownAnswers, *, json: bool) -> str:
     """Format what the known answer showed."""
     if json:
         return dumps(dump(shown))

@@ -12,10 +12,10 @@ from drydock.run.container import name_of
 from drydock.topology.planned import Rank, Replica, TopologyPlan
 from drydock.topology.ports import API, STATUS
 from drydock.topology.rollout import metrics, slices
-from drydock.topology.rollout.asking import OK, Ask, NoAnswer
+from drydock.topology.rollout.asking import OK, AskHttp, NoAnswer
 from drydock.topology.rollout.asking import ask as ask_over_http
 from drydock.topology.rollout.ready import router_url
-from drydock.topology.rollout.runner import Seen
+from drydock.topology.rollout.runner import SeenContainer
 from drydock.topology.words import url
 
 if TYPE_CHECKING:  # rich is slow to import
@@ -55,7 +55,10 @@ class Row(Record):
 
 
 def rows(
-    plans: Sequence[TopologyPlan], states: Mapping[str, Seen], reach: Mapping[str, str], ask: Ask = ask_over_http
+    plans: Sequence[TopologyPlan],
+    states: Mapping[str, SeenContainer],
+    reach: Mapping[str, str],
+    ask: AskHttp = ask_over_http,
 ) -> tuple[Row, ...]:
     """Return a row for each container of the plans, in their order."""
     each = [(plan, replica, rank) for plan in plans for replica, rank in slices.ranks_of(plan)]
@@ -117,9 +120,11 @@ def _cells(row: Row) -> Iterator[tuple[int, str]]:
 # --- one container --------------------------------------------------------------------------------------------------
 
 
-def _rank(replica: Replica, rank: Rank, states: Mapping[str, Seen], reach: Mapping[str, str], ask: Ask) -> Row:
+def _rank(
+    replica: Replica, rank: Rank, states: Mapping[str, SeenContainer], reach: Mapping[str, str], ask: AskHttp
+) -> Row:
     name = slices.container_name(replica, rank)
-    seen = states.get(name, Seen(GONE, ""))
+    seen = states.get(name, SeenContainer(GONE, ""))
     address = reach.get(name_of(rank.node), rank.address)
     ready, phase, reason = _phase(url(address, rank.ports[STATUS]), ask)
     counted = _counts(url(address, rank.ports[API]), replica.role, ask) if API in rank.ports else {}
@@ -136,7 +141,7 @@ def _rank(replica: Replica, rank: Rank, states: Mapping[str, Seen], reach: Mappi
     )
 
 
-def _phase(base: str, ask: Ask) -> tuple[bool, str, str]:
+def _phase(base: str, ask: AskHttp) -> tuple[bool, str, str]:
     """Return whether a rank is ready, its phase, and why it is not ready."""
     try:
         reply = ask(f"{base}/readyz", None, SECONDS)
@@ -146,7 +151,7 @@ def _phase(base: str, ask: Ask) -> tuple[bool, str, str]:
     return reply.status == OK, str(said.get("phase") or "")[:80], str(said.get("reason") or "")[:300]
 
 
-def _counts(base: str, role: str, ask: Ask) -> dict[str, int]:
+def _counts(base: str, role: str, ask: AskHttp) -> dict[str, int]:
     """Return what a server counts; nothing if it does not answer."""
     try:
         text = ask(f"{base}/metrics", None, SECONDS).text
@@ -159,10 +164,10 @@ def _counts(base: str, role: str, ask: Ask) -> dict[str, int]:
     return {name: int(value) for name, value in found.items() if value is not None}
 
 
-def _router(plan: TopologyPlan, states: Mapping[str, Seen], reach: Mapping[str, str], ask: Ask) -> Row:
+def _router(plan: TopologyPlan, states: Mapping[str, SeenContainer], reach: Mapping[str, str], ask: AskHttp) -> Row:
     if plan.router is None:
         raise ValueError("a plan without a router")
-    seen = states.get(plan.router.name, Seen(GONE, ""))
+    seen = states.get(plan.router.name, SeenContainer(GONE, ""))
     try:
         ready, reason = ask(f"{router_url(plan, reach)}/readiness", None, SECONDS).status == OK, ""
     except NoAnswer as error:

@@ -14,15 +14,29 @@ SERVICE = "10.96.0.1"
 """Address of the service `kubernetes`: the first of the range of services."""
 DAYS = "2"
 ADMIN = "admin"
+CONFIGURATION = "openssl.cnf"
+EXTENSIONS = """\
+[req]
+distinguished_name = named_by_an_option
+[named_by_an_option]
+[authority]
+basicConstraints = critical, CA:TRUE
+[server]
+basicConstraints = critical, CA:FALSE
+subjectAltName = {names}
+"""
+"""A server's certificate is no authority's: Go accepts that, but rustls, which vllm-router uses, does not."""
+SIGNED = ("-CA", "ca.crt", "-CAkey", "ca.key", "-extensions", "server")
 
 
 def make_keys(folder: Path, nodes: Sequence[Network]) -> None:
     """Write the cluster's authority, the API server's certificates, tokens, and a kubeconfig for each user."""
     folder.mkdir()
     names = ",".join(f"IP:{address}" for address in ("127.0.0.1", SERVICE, nodes[0].address))
-    _openssl(folder, *_request("ca", "/CN=drydock-test"))
-    _openssl(folder, *_request("api", "/CN=kube-apiserver"), *_signed(), "-addext", f"subjectAltName={names}")
-    _openssl(folder, *_request("kubelet-client", "/O=system:masters/CN=kube-apiserver"), *_signed())
+    (folder / CONFIGURATION).write_text(EXTENSIONS.format(names=names))
+    _openssl(folder, *_request("ca", "/CN=drydock-test"), "-extensions", "authority")
+    _openssl(folder, *_request("api", "/CN=kube-apiserver"), *SIGNED)
+    _openssl(folder, *_request("kubelet-client", "/O=system:masters/CN=kube-apiserver"), *SIGNED)
     _openssl(folder, "genrsa", "-out", "accounts.key", "2048")
     _openssl(folder, "rsa", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
     users = {ADMIN: (ADMIN, "system:masters")}
@@ -36,11 +50,7 @@ def make_keys(folder: Path, nodes: Sequence[Network]) -> None:
 
 def _request(name: str, subject: str) -> tuple[str, ...]:
     made = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.crt")
-    return "req", "-x509", *made, "-days", DAYS, "-subj", subject
-
-
-def _signed() -> tuple[str, ...]:
-    return "-CA", "ca.crt", "-CAkey", "ca.key"
+    return "req", "-x509", "-config", CONFIGURATION, *made, "-days", DAYS, "-subj", subject
 
 
 def _openssl(folder: Path, *arguments: str) -> None:

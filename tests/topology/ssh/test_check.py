@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from drydock.topology.preflight.verbs import Options, check
+from drydock.topology.preflight.verbs import CheckOptions, check
 from entrypoints.core.records import Finding
 from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
@@ -22,7 +22,7 @@ class Topology(NamedTuple):
     """A topology on two machines."""
 
     file: Path
-    options: Options
+    options: CheckOptions
     nodes: tuple[Machine, ...]
 
     def findings(self) -> tuple[Finding, ...]:
@@ -34,7 +34,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str
     file, model = serving_ssh.write(tmp_path_factory.mktemp("check"), two, image)
     for node in two.nodes:
         node.run("docker", "pull", "--quiet", image)
-    return Topology(file, Options("ansible", str(model), "cpu", ssh=two.ssh), two.nodes)
+    return Topology(file, CheckOptions("ansible", str(model), "cpu", ssh=two.ssh), two.nodes)
 
 
 def bad(findings: tuple[Finding, ...], *prefixes: str) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drydock.topology.preflight.answers import Answer, read_answer, read_findings
+from drydock.topology.preflight.answers import NodeAnswer, read_answer, read_findings
 from drydock.topology.preflight.asked import asked
 from drydock.topology.preflight.judge import Window, judge
 from entrypoints.checks.findings import as_junit, as_text
@@ -58,7 +58,7 @@ def chip(address: str = "10.9.0.1", link: str = "UP", tls: str = "0", ping: Mapp
 def judged(second: Any, first: Any = None, **more: Any) -> tuple[Finding, ...]:
     """Judge two nodes; the second one's answer is given."""
     texts = {"gpu0": json.dumps(first or answer()), "gpu1": second if isinstance(second, str) else json.dumps(second)}
-    answers: dict[str, Answer | str] = {}
+    answers: dict[str, NodeAnswer | str] = {}
     for node, text in texts.items():
         try:
             answers[node] = read_answer(text)

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from drydock.topology.preflight import node
-from drydock.topology.preflight.answers import Answer, read_answer
-from drydock.topology.preflight.asked import PROGRAM, Asked, asked
+from drydock.topology.preflight.answers import NodeAnswer, read_answer
+from drydock.topology.preflight.asked import PROGRAM, AskedNode, asked
 from tests.support import topologies
 
-NOTHING = Asked("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
+NOTHING = AskedNode("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
 
 
-def ask(question: Asked, path: str = "") -> Answer:
+def ask(question: AskedNode, path: str = "") -> NodeAnswer:
     env = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run([sys.executable, *question.words], capture_output=True, text=True, check=True, env=env)
     return read_answer(done.stdout)

@@ -10,17 +10,17 @@ import pytest
 from drydock.core.errors import EngineError, InputError, PreflightError
 from drydock.topology.playbook.run import Counts, Failure, Played
 from drydock.topology.preflight import reach, verbs
-from drydock.topology.preflight.answers import Answer
-from drydock.topology.preflight.asked import Asked
+from drydock.topology.preflight.answers import NodeAnswer
+from drydock.topology.preflight.asked import AskedNode
 from entrypoints.core.records import Finding
 
-NOTHING = Asked("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
+NOTHING = AskedNode("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
 
 
 def test_this_machine_is_asked_if_it_is_a_node() -> None:
     answers = reach.here([NOTHING, NOTHING._replace(node="n1", address="203.0.113.7")])
     assert [*answers] == ["n0"]
-    assert isinstance(answers["n0"], Answer)
+    assert isinstance(answers["n0"], NodeAnswer)
 
 
 def test_a_machine_that_is_no_node_cannot_answer_for_one() -> None:
@@ -82,4 +82,4 @@ def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[st
 
 def test_an_unknown_format_is_an_error() -> None:
     with pytest.raises(InputError, match="--format kubernetes: unknown format"):
-        verbs.check(Path("x"), verbs.Options("kubernetes"))
+        verbs.check(Path("x"), verbs.CheckOptions("kubernetes"))

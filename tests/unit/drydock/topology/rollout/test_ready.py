@@ -6,7 +6,7 @@ import pytest
 
 from drydock.core.errors import RolloutError
 from drydock.topology.rollout import ready
-from drydock.topology.rollout.runner import Seen
+from drydock.topology.rollout.runner import SeenContainer
 from tests.support import topologies
 from tests.support.fake_topology import Engine, Servers
 
@@ -45,11 +45,11 @@ def test_what_is_not_ready_in_time_is_named() -> None:
 @pytest.mark.parametrize(
     ("seen", "text"),
     [
-        (Seen("exited", "", 0, 3), "prefills-0-0: exited, exit code 3, 0 restarts"),
-        (Seen("dead", ""), "prefills-0-0: dead"),
+        (SeenContainer("exited", "", 0, 3), "prefills-0-0: exited, exit code 3, 0 restarts"),
+        (SeenContainer("dead", ""), "prefills-0-0: dead"),
     ],
 )
-def test_a_container_that_ended_is_not_waited_for(seen: Seen, text: str) -> None:
+def test_a_container_that_ended_is_not_waited_for(seen: SeenContainer, text: str) -> None:
     servers, engine = Servers(), Engine(PLAN)
     servers.down.add("10.2.0.10")
     engine.seen["prefills-0-0"] = seen
@@ -65,7 +65,7 @@ def test_a_container_that_keeps_ending_is_not_waited_for() -> None:
 
     def more() -> object:
         nonlocal restarts
-        engine.seen["prefills-0-0"] = Seen("restarting", "", restarts, 7)
+        engine.seen["prefills-0-0"] = SeenContainer("restarting", "", restarts, 7)
         restarts += 1
         return states()
 
@@ -77,7 +77,7 @@ def test_a_container_that_keeps_ending_is_not_waited_for() -> None:
 def test_servers_of_one_topology_have_one_image() -> None:
     engine = Engine(PLAN)
     ready.check_images(PLAN, engine.states())
-    engine.seen["decodes-0-0"] = Seen("running", "sha256:b")
+    engine.seen["decodes-0-0"] = SeenContainer("running", "sha256:b")
     with pytest.raises(RolloutError) as raised:
         ready.check_images(PLAN, engine.states())
 

@@ -51,8 +51,8 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Servers:
     return found
 
 
-def how(servers: Servers, seconds: float = 5.0) -> roll.How:
-    return roll.How(2, seconds, servers)
+def how(servers: Servers, seconds: float = 5.0) -> roll.RollOptions:
+    return roll.RollOptions(2, seconds, servers)
 
 
 def test_new_servers_start_beside_the_old_ones_are_proved_and_then_replace_them(
@@ -113,7 +113,7 @@ def test_old_servers_that_could_not_be_restored_are_told_too(engine: Engine, ser
     assert "the old servers could not be restored:" in str(raised.value)
 
 
-# --- what can run beside each other ---------------------------------------------------------------------------------
+# --- what can run at the same time ---------------------------------------------------------------------------------
 
 
 def test_the_same_ports_are_refused() -> None:

@@ -16,7 +16,7 @@ from drydock.topology.playbook import run as running
 from drydock.topology.rollout import ansible, slices, state, verbs
 from drydock.topology.rollout.ansible import Ansible
 from drydock.topology.rollout.compose import project_files
-from drydock.topology.rollout.state import Place, State, checked_format
+from drydock.topology.rollout.state import TopologyPlace, TopologyState, checked_format
 from tests.support import topologies
 
 PLAN = topologies.disaggregated(1, 1)
@@ -131,18 +131,18 @@ def test_logs_of_machines_are_fetched_whole(tmp_path: Path) -> None:
 # --- the folder -----------------------------------------------------------------------------------------------------
 
 
-def kept(file: Path) -> State:
-    return State(file=str(file), name="x", format="compose", holder="i", plans=(PLAN,))
+def kept(file: Path) -> TopologyState:
+    return TopologyState(file=str(file), name="x", format="compose", holder="i", plans=(PLAN,))
 
 
 def test_the_folder_has_the_name_of_the_file(tmp_path: Path) -> None:
-    assert Place(Path("a/Trio_2.yaml"), root=tmp_path).folder == tmp_path / ".cache" / "topology" / "trio-2"
-    assert Place(tmp_path / "two" / "topology.yaml", root=tmp_path).name == "two"
-    assert Place(Path("a.yaml"), output=str(tmp_path / "o")).folder == tmp_path / "o"
+    assert TopologyPlace(Path("a/Trio_2.yaml"), root=tmp_path).folder == tmp_path / ".cache" / "topology" / "trio-2"
+    assert TopologyPlace(tmp_path / "two" / "topology.yaml", root=tmp_path).name == "two"
+    assert TopologyPlace(Path("a.yaml"), output=str(tmp_path / "o")).folder == tmp_path / "o"
 
 
 def test_what_runs_is_read_again(tmp_path: Path) -> None:
-    place = Place(tmp_path / "a.yaml", root=tmp_path)
+    place = TopologyPlace(tmp_path / "a.yaml", root=tmp_path)
     assert place.read() is None
     place.write(kept(place.file))
 
@@ -153,14 +153,14 @@ def test_what_runs_is_read_again(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_another_file_is_refused(tmp_path: Path) -> None:
-    place = Place(tmp_path / "a" / "trio.yaml", root=tmp_path)
+    place = TopologyPlace(tmp_path / "a" / "trio.yaml", root=tmp_path)
     place.write(kept(tmp_path / "b" / "trio.yaml"))
     with pytest.raises(InputError, match=r"it runs .*/b/trio\.yaml, not .*/a/trio\.yaml"):
         place.read()
 
 
 def test_a_broken_state_is_named(tmp_path: Path) -> None:
-    place = Place(tmp_path / "a.yaml", root=tmp_path)
+    place = TopologyPlace(tmp_path / "a.yaml", root=tmp_path)
     place.write(kept(place.file))
     path = place.folder / state.STATE
     path.write_text(path.read_text().replace('"number"', '"numbr"'))
@@ -179,7 +179,7 @@ def test_kubernetes_is_left_to_the_cluster() -> None:
 def test_up_of_another_plan_is_refused_while_one_runs(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text(PLAN.model_dump_json())
-    place = Place(file, root=tmp_path)
+    place = TopologyPlace(file, root=tmp_path)
     place.write(kept(file.absolute()).model_copy(update={"number": 2}))
     with pytest.raises(InputError, match="another plan of it runs, by compose"):
         verbs.up(place, "compose", verbs.Options())

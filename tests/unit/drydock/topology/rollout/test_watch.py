@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from drydock.topology.rollout import watch
-from drydock.topology.rollout.runner import Seen
+from drydock.topology.rollout.runner import SeenContainer
 from tests.support import topologies
 from tests.support.fake_topology import Engine, Servers
 
@@ -49,7 +49,7 @@ def test_an_expired_cache_is_an_alert() -> None:
 
 def test_different_images_and_restarts_are_alerts() -> None:
     engine = Engine(PLAN)
-    engine.seen["decodes-0-0"] = Seen("running", "sha256:b", 2)
+    engine.seen["decodes-0-0"] = SeenContainer("running", "sha256:b", 2)
     found = [*watch.alerts([*rows(Servers(), engine).values()])]
 
     assert found == [
@@ -62,7 +62,7 @@ def test_a_rank_that_is_not_there_says_why() -> None:
     servers, engine = Servers(), Engine(PLAN)
     servers.down.add(P0)
     servers.ready[f"{D0}:20001"] = "loads weights"
-    engine.seen["prefills-0-0"] = Seen("exited", "sha256:a", 0, 137)
+    engine.seen["prefills-0-0"] = SeenContainer("exited", "sha256:a", 0, 137)
     found = rows(servers, engine)
 
     assert (found["prefills-0-0"].state, found["prefills-0-0"].running) == ("exited", None)
