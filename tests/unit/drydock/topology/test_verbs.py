@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -102,4 +103,5 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
 
 
 def test_findings_have_the_prefix_of_topologies() -> None:
-    assert [*FINDINGS] == [f"TOPO-{number:03}" for number in range(1, len(FINDINGS) + 1)]
+    assert [*FINDINGS] == sorted(FINDINGS)
+    assert all(re.fullmatch(r"TOPO-\d{3}", name) for name in FINDINGS)
