@@ -30,6 +30,8 @@ from drydock.topology.rollout.state import TopologyPlace
 
 LEASE = 20
 """Seconds, so that a test need not wait for minutes until it runs out."""
+ROUTER_TIMEOUT = 45
+"""Seconds after which the router ends a request."""
 LONGEST = 60.0
 """Seconds that a client waits for an answer."""
 Note = Callable[[str, str, str], None]
@@ -178,10 +180,14 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Pat
     ]
     for place, group in enumerate(wanted["groups"]):
         group["env"] = {"VLLM_CPU_OMP_THREADS_BIND": str(place)}
+    if "router" in wanted:
+        wanted["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"
     source.write_text(json.dumps(wanted))
     plan = dump(topologies.planned(source))
-    plan["image"], plan["router"]["image"] = images
+    plan["image"] = images[0]
+    if plan["router"]:
+        plan["router"]["image"] = images[1]
     text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", dumps(plan))
     file = folder / f"{name}.json"
     file.write_text(text)

@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, images: tuple[str, str]) ->
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     """Give 2P1D, ready."""
     file = planned(folder, images, "2p1d", f"faults-{secrets.token_hex(3)}")
@@ -67,7 +67,7 @@ def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
         remove_volumes(f"drydock-{place.name}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def answers(cluster: Cluster) -> dict[str, str]:
     """What each prompt is answered while nothing is wrong."""
     found = {prompt: question(cluster.router, prompt) for prompt in PROMPTS}

@@ -15,7 +15,16 @@ import yaml
 from drydock.core.errors import RolloutError
 from drydock.topology.rollout import known, ready, watch
 from drydock.topology.rollout.known import ASKED_FOR, Asker
-from tests.support.running_topology import LEASE, LONGEST, PROMPTS, Clients, Cluster, Note, question
+from tests.support.running_topology import (
+    LEASE,
+    LONGEST,
+    PROMPTS,
+    ROUTER_TIMEOUT,
+    Clients,
+    Cluster,
+    Note,
+    question,
+)
 from tests.support.waiting import wait_until
 
 FILL = """
@@ -86,6 +95,24 @@ def test_a_stopped_prefill_server(cluster: Cluster, clients: Clients, note: Note
         "every process of a prefill server is stopped (SIGSTOP)",
         clients.summary(),
         f"{without:.0f} s, by the other prefill server; it serves again as soon as it goes on",
+    )
+
+
+def test_a_stopped_decode_server(cluster: Cluster, clients: Clients, note: Note) -> None:
+    cluster.signal_all(D0, signal.SIGSTOP)
+    try:
+        wait_until(clients.bad, "a request that fails", within=LONGEST)
+    finally:
+        cluster.signal_all(D0, signal.SIGCONT)
+    begun = time.monotonic()
+    cluster.heal()
+    clients.until_good()
+    clients.check()
+    whole = time.monotonic() - begun
+    note(
+        "every process of the only decode server is stopped (SIGSTOP)",
+        clients.summary(),
+        f"{whole:.0f} s after it goes on; a request ends after router.timeout, here {ROUTER_TIMEOUT} s",
     )
 
 
