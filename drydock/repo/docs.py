@@ -99,7 +99,7 @@ def unknown_architectures(root: Path) -> str:
 def accelerators(variants: Iterable[Variant]) -> str:
     """Return a line for each accelerator, with the targets that select its images."""
     own: dict[str, list[Variant]] = {}
-    for variant in variants:
+    for variant in (each for each in variants if each.serves):
         own.setdefault(variant.accelerator, []).append(variant)
     rows = (
         (f"[{each[0].title}](docs/{name}.md)", str(len(each)), _versions(each), ", ".join(_targets(name, each)))
