@@ -40,6 +40,8 @@ class BuildOptions(NamedTuple):
 
 
 DEFAULTS = BuildOptions()
+ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.dist-info/*")
+"""The files of entrypoints/ that are in an image."""
 OWN = "drydock/"
 """Beginning of the name of each image that was built here from what its lock pins."""
 STAND_IN = "io.drydock.stand-in"
@@ -170,9 +172,9 @@ def recorded_digest(root: Path, variant: str, lock: Lock, platform: str, inputs_
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:
-    """Return the files of the entrypoint that every image gets (modules, scripts, the plugin's metadata), by path."""
+    """Return the files of the entrypoint that every image gets, by path: modules, scripts, pages, the plugin's metadata."""
     folder = root / "entrypoints"
-    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.sh"), *folder.rglob("*.dist-info/*")])
+    found = sorted(path for pattern in ENTRYPOINT for path in folder.rglob(pattern))
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def test_a_platform_the_variant_lacks_is_refused_with_those_it_has() -> None:
         prepare("cpu", BuildOptions(platform="linux/s390x"))
 
 
-def test_only_modules_of_the_entrypoint_go_in(tmp_path: Path) -> None:
+def test_nothing_else_of_the_folder_goes_in(tmp_path: Path) -> None:
     for name in ("a.py", "b/c.py", "b/__pycache__/c.cpython-311.pyc", "notes.txt"):
         path = tmp_path / "entrypoints" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,3 +81,9 @@ def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tm
     assert below() != replace(job, lock=newer).foundation
     text = prepare("cpu-text", root=ROOT)
     assert text.foundation.parent != below().parent
+
+
+def test_an_image_gets_every_file_of_the_entrypoint() -> None:
+    listed = subprocess.run(["git", "ls-files", "entrypoints"], cwd=ROOT, capture_output=True, text=True, check=True)
+    committed = {path.removeprefix("entrypoints/") for path in listed.stdout.splitlines()}
+    assert set(entrypoint_files(ROOT)) == committed
