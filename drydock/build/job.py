@@ -41,7 +41,7 @@ class BuildOptions(NamedTuple):
 
 DEFAULTS = BuildOptions()
 ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.dist-info/*")
-"""The files of entrypoints/ that are in an image."""
+"""Files of entrypoints/ that are in an image: modules, scripts, pages, the plugin's metadata."""
 OWN = "drydock/"
 """Beginning of the name of each image that was built here from what its lock pins."""
 STAND_IN = "io.drydock.stand-in"
@@ -172,7 +172,7 @@ def recorded_digest(root: Path, variant: str, lock: Lock, platform: str, inputs_
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:
-    """Return the files of the entrypoint that every image gets, by path: modules, scripts, pages, the plugin's metadata."""
+    """Return the files of the entrypoint that every image gets, by path."""
     folder = root / "entrypoints"
     found = sorted(path for pattern in ENTRYPOINT for path in folder.rglob(pattern))
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}

@@ -2,8 +2,8 @@
 
 Its defaults check health every 60 s and take a server out after three failures, so requests fail for minutes; with one
 check every 2 s a killed server is left out after 2 s. A server that hangs still answers health checks; its requests end
-with an error after the timeout, by default 30 minutes. Sources: vllm-router 0.1.17 --help; drydock, measured with it and
-vLLM 0.32; vllm-project/router#130.
+with an error after the timeout, by default 30 minutes.
+Sources: vllm-router 0.1.17 --help; drydock, measured with it and vLLM 0.32; vllm-project/router#130.
 """
 
 from __future__ import annotations

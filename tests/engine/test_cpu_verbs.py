@@ -69,6 +69,14 @@ def test_plan_prints_command_environment_and_reasons(run: Run) -> None:
     assert all({"setting", "value", "origin", "because"} <= reason.keys() for reason in plan["reasons"])
 
 
+def test_plan_writes_a_page(run: Run) -> None:
+    ran = run("plan", "--model", "/models/smollm2", "--html", "-")
+
+    assert ran.code == 0
+    assert ran.stdout.startswith("<!doctype html>")
+    assert "vllm.entrypoints.openai.api_server" in ran.stdout
+
+
 @pytest.mark.parametrize("verb", ["version", "facts", "check", "plan --model /nowhere"])
 def test_the_checkout_answers_as_the_image_does(run: Run, verb: str) -> None:
     name, *words = verb.split()
