@@ -1,0 +1,109 @@
+"""The router's image, built from its real package: it sends requests on, and its health check follows its servers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import NamedTuple
+
+import docker
+import pytest
+from docker.models.containers import Container
+
+from drydock.build import build
+from drydock.build.job import prepare
+from entrypoints.core import errors
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.proves("router0.1", "packages")
+ANSWER = {"id": "1", "object": "text_completion", "choices": [{"index": 0, "text": "Paris", "finish_reason": "stop"}]}
+
+
+class Servers(BaseHTTPRequestHandler):
+    """Answers as a vLLM server: healthy, with one model."""
+
+    def do_GET(self) -> None:
+        self._answer({"data": [{"id": "m"}]})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(ANSWER)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _answer(self, value: object) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Routed(NamedTuple):
+    router: Container
+    url: str
+    server: ThreadingHTTPServer
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def image() -> build.Built:
+    return build.build(prepare("router"))
+
+
+@pytest.fixture
+def routed(image: build.Built) -> Iterator[Routed]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Servers)
+    Thread(target=server.serve_forever, daemon=True).start()
+    port, metrics = free_port(), free_port()
+    words = [
+        *("vllm-router", "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics)),
+        *("--worker-urls", f"http://127.0.0.1:{server.server_port}", "--worker-startup-check-interval", "1"),
+        *("--health-check-interval-secs", "1", "--health-failure-threshold", "1", "--policy", "round_robin"),
+    ]
+    router = docker.from_env().containers.run(image.image, words, network_mode="host", read_only=True, detach=True)
+    try:
+        yield Routed(router, f"http://127.0.0.1:{port}", server)
+    finally:
+        router.remove(force=True, v=True)
+        server.server_close()
+
+
+def health(routed: Routed) -> int:
+    words = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health", "--url", f"{routed.url}/readiness"]
+    return int(routed.router.exec_run(words).exit_code)
+
+
+def test_a_request_is_sent_on_and_the_health_check_follows_the_servers(routed: Routed, image: build.Built) -> None:
+    wait_until(lambda: health(routed) == errors.OK, "the router is ready", within=60)
+    body = json.dumps({"model": "m", "prompt": "The capital of France is"}).encode()
+    request = urllib.request.Request(
+        f"{routed.url}/v1/completions", data=body, headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        assert json.load(response)["choices"][0]["text"] == "Paris"
+
+    routed.server.shutdown()
+    routed.server.server_close()
+    wait_until(lambda: health(routed) == errors.NOT_READY, "the router is not ready", within=60)
+    assert docker.from_env().images.get(image.image).attrs["Config"]["User"] == "10001:0"
+
+
+def test_it_serves_no_model_and_says_so(image: build.Built) -> None:
+    container = docker.from_env().containers.run(image.image, ["serve", "--model", "org/model"], detach=True)
+    try:
+        assert container.wait(timeout=60)["StatusCode"] == errors.HOST
+        assert b"it is the router's image" in container.logs()
+    finally:
+        container.remove(force=True, v=True)
