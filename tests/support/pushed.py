@@ -15,21 +15,25 @@ import zstandard
 
 KEPT = "zstd"
 """Layers as BuildKit wrote them."""
+AS_BUILT = ""
+"""Layers as they are, whatever their compression."""
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 def push(layout: Path, host: str, name: str, compression: str = "gzip") -> str:
     """Put the image of a layout into a registry without TLS; return its name by digest.
 
-    `compression`: gzip, or zstd as it was built.
+    `compression`: gzip, zstd as it was built, or whatever it was built with.
     """
     manifest = json.loads(_blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]))
     if "manifests" in manifest:
         manifest = json.loads(_blob(layout, manifest["manifests"][0]["digest"]))
     base = f"http://{host}/v2/{name}"
     _upload(base, _blob(layout, manifest["config"]["digest"]))
-    change: Callable[[bytes], bytes] = bytes if compression == KEPT else _as_gzip
-    layers = [_layer(base, change(_blob(layout, each["digest"])), compression) for each in manifest["layers"]]
+    change: Callable[[bytes], bytes] = _as_gzip if compression not in (KEPT, AS_BUILT) else bytes
+    kinds = [compression or each["mediaType"].rpartition("+")[2] for each in manifest["layers"]]
+    blobs = [change(_blob(layout, each["digest"])) for each in manifest["layers"]]
+    layers = [_layer(base, blob, kind) for blob, kind in zip(blobs, kinds, strict=True)]
     text = json.dumps({**manifest, "layers": layers}).encode()
     digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
     requests.put(

@@ -15,8 +15,13 @@ from typing import NamedTuple
 
 import pytest
 
+from drydock.build import buildx
+from drydock.build.plan import bake_name
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
 from tests.support.machines_ssh import Machine, machines, registry
-from tests.support.pushed import push
+from tests.support.pushed import AS_BUILT, push
+from tests.support.standin_contexts import PLATFORM, StandIn, bake_file, root_context
 
 
 class Old(NamedTuple):
@@ -57,3 +62,37 @@ def test_an_oci_layout_is_refused_when_it_is_loaded(old: Old, stand_in: Path, tm
     with pytest.raises(subprocess.CalledProcessError) as failure:
         old.node.run("docker", "load", "--input", "/root/image.tar")
     assert "blobs/json: no such file or directory" in failure.value.stderr
+
+
+DEFAULTS = [each for each in read_matrix(ROOT) if each.default and each.serves and PLATFORM in each.platforms]
+
+
+@pytest.fixture
+def layouts(tmp_path: Path) -> dict[str, Path]:
+    """A stand-in of each accelerator's default image, as an OCI layout with the compression of its row."""
+    standins = [StandIn(variant, tmp_path / "stubs", root_context()) for variant in DEFAULTS]
+    bake = bake_file(standins)
+    found = {variant.id: tmp_path / "layouts" / variant.id for variant in DEFAULTS}
+    for variant in DEFAULTS:
+        found[variant.id].mkdir(parents=True)
+        how = f"compression={variant.compression.algorithm},compression-level={variant.compression.level}"
+        output = f"type=oci,tar=false,force-compression=true,{how},dest={found[variant.id]}"
+        bake["target"][bake_name(variant.id)] |= {"output": [output]}
+    buildx.bake(bake)
+    return found
+
+
+def test_each_accelerators_image_is_pulled_or_refused_as_its_row_says(old: Old, layouts: dict[str, Path]) -> None:
+    pulled, refused = {}, []
+    for variant in DEFAULTS:
+        name = push(layouts[variant.id], old.host, variant.id, AS_BUILT)
+        try:
+            old.node.run("docker", "pull", "--quiet", name)
+            told = json.loads(old.node.run("docker", "run", "--rm", name, "version", "--json"))
+            pulled[variant.id] = told["variant"] == variant.id
+        except subprocess.CalledProcessError as error:
+            refused.append(error.stderr)
+            pulled[variant.id] = False
+    assert pulled == {variant.id: variant.compression.oldest.docker == "20.10" for variant in DEFAULTS}
+    assert any(pulled.values())
+    assert [text for text in refused if "failed to register layer" not in text] == []
