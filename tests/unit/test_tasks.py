@@ -40,8 +40,10 @@ def read(words: str) -> dict[str, object]:
 def wrong(command: str) -> Iterator[str]:
     """Yield unknown tasks and flags in a command. Required flags may be missing, as in pages."""
     own, known = command.partition(" -- ")[0].split(), contexts()
-    if own[0] in ("TASK", "help", "completion"):
-        return
+    if own[0] in ("TASK", "help", "completion") or (
+        own[1:] == [] and any(name.startswith(f"{own[0]} ") for name in known)
+    ):
+        return  # a group of tasks may be named by itself
     verbs = [name for name in (" ".join(own[:2]), own[0].replace(".", " ")) if name in known]
     if not verbs:
         yield own[0]

@@ -49,7 +49,7 @@ class TopologyState(Record):
 def checked_format(kind: str) -> Literal["compose", "ansible"]:
     """Return the format. Raises InputError; for Kubernetes it names what starts a topology there."""
     if kind in _KUBERNETES:
-        hint = "./inv topology render PLAN --format kubernetes --output FOLDER, then kubectl apply -k FOLDER"
+        hint = "`./inv topology render PLAN --format kubernetes --output FOLDER` writes it; kubectl apply -k FOLDER"
         raise InputError(f"--format {kind}: the cluster starts, watches and replaces it, not this program", hint=hint)
     if kind not in FORMATS:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
