@@ -83,8 +83,8 @@ def _export(target: Mapping[str, Any]) -> str:
 def _seed(layout: Path, foundation: Path) -> None:
     """Link the foundation's blobs into a layout: BuildKit does not send a blob that exists."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
-    for descriptor in oci.descriptors(foundation):
-        os.link(oci.blob(foundation, descriptor["digest"]), oci.blob(layout, descriptor["digest"]))
+    for digest in {descriptor["digest"] for descriptor in oci.descriptors(foundation)}:  # two layers may be equal
+        os.link(oci.blob(foundation, digest), oci.blob(layout, digest))
 
 
 def _settle(layout: Path, foundation: Path) -> bool:

@@ -128,6 +128,15 @@ def test_only_what_is_above_is_rewritten_and_sent(buildkit: BuildKit, made: Path
     assert content(layout) == in_one_go(buildkit, tmp_path / "whole")
 
 
+def test_two_layers_of_a_foundation_may_be_equal(tmp_path: Path) -> None:
+    buildkit = BuildKit([b"same", b"same"], [b"entrypoint"])
+    below = tmp_path / "foundation"
+    below.mkdir()
+    foundation.make(plan(tmp_path / "elsewhere"), below, buildkit)
+
+    assert content(completed(buildkit, below, "image")) == in_one_go(buildkit, tmp_path / "whole")
+
+
 def test_after_an_edit_the_same_foundation_serves(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
     before, first = content(made), completed(buildkit, made, "first")
     buildkit.above = [b"edited"]
