@@ -239,8 +239,10 @@ def _place(name: str, site: str) -> str:
     if not folder.endswith(".data"):
         return posixpath.normpath(posixpath.join(site, name))
     kind, _, path = rest.partition("/")
+    python, distribution = site.split("/")[-2], folder.partition("-")[0].replace("_", "-")
+    headers = f"{ENVIRONMENT}include/site/{python}/{distribution}"
     places: Mapping[str, str] = {"purelib": site, "platlib": site, "data": ENVIRONMENT, "scripts": f"{ENVIRONMENT}bin"}
-    return posixpath.join(places.get(kind, f"{ENVIRONMENT}include"), path)
+    return posixpath.join(places.get(kind, headers), path)
 
 
 def _stripped(job: Job, wheel: LockedWheel, name: str, archive: zipfile.ZipFile, member: str) -> str:
