@@ -40,7 +40,7 @@ def devices(
 def _look(node: DeviceNode, found: Sequence[str], wanted: Sequence[int] | None) -> tuple[Sequence[str], list[str]]:
     """Return which of the existing device files to pass, and what is missing."""
     if node.each and found and wanted is not None:
-        return tuple(pick(found, wanted)[0].values()), []  # see `_beyond` for the others
+        return tuple(pick(found, wanted)[0].values()), []  # see `beyond` for the others
     missing = not found and not node.optional and not is_pattern(node.path)
     return found, [f"no device {node.path}"] if missing else []
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drydock.topology.planned import TopologyPlan
+from drydock.topology.render.parts import container_name
 from drydock.topology.rollout import slices
 from drydock.topology.rollout.asking import NoAnswer, Reply
 from drydock.topology.rollout.runner import SeenContainer
@@ -100,7 +101,7 @@ class Engine:
         self.started.append(self.names())
 
     def names(self) -> tuple[str, ...]:
-        ranks = [slices.container_name(*each) for plan in self.plans for each in slices.ranks_of(plan)]
+        ranks = [container_name(*each) for plan in self.plans for each in slices.ranks_of(plan)]
         return (*ranks, *(plan.router.name for plan in self.plans if plan.router))
 
     def stop(self) -> None:

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from drydock.core.console import detail
+from drydock.core.console import detail, printable
 from drydock.core.errors import BuildError, InputError
 from drydock.core.files import loads
 from drydock.topology.playbook.environment import programs
-from entrypoints.core.text import printable
 
 TAGS = ("check", "ranktable", "run", "logs", "stop", "preflight")
 """Tags of the rendered playbook."""

@@ -66,7 +66,7 @@ def placed(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...]:
         raise InputError(*problems, hint="correct topology.yaml and plan it again")
     return tuple(
         Placed(
-            name=name_of(f"{replica.group}-{replica.number}-{rank.rank}"),
+            name=container_name(replica, rank),
             replica=replica,
             rank=rank,
             container=_container(plan, variant, replica, rank),
@@ -74,6 +74,11 @@ def placed(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...]:
         for replica in plan.replicas
         for rank in replica.ranks
     )
+
+
+def container_name(replica: Replica, rank: Rank) -> str:
+    """Return the name of a rank's container, the same in every format."""
+    return name_of(f"{replica.group}-{replica.number}-{rank.rank}")
 
 
 def by_node(ranks: Iterable[Placed]) -> dict[str, tuple[Placed, ...]]:
@@ -153,7 +158,7 @@ def _problems(plan: TopologyPlan) -> Iterable[str]:
     ranks = [(replica, rank) for replica in plan.replicas for rank in replica.ranks]
     if not ranks:
         yield "replicas: found no rank, expected at least one"
-    names = Counter(name_of(f"{replica.group}-{replica.number}-{rank.rank}") for replica, rank in ranks)
+    names = Counter(container_name(replica, rank) for replica, rank in ranks)
     yield from (
         f"replicas: {count} ranks are called {name}, expected one" for name, count in names.items() if count > 1
     )

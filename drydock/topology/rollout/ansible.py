@@ -18,9 +18,10 @@ from drydock.topology.playbook import run as running
 from drydock.topology.render import ansible as rendering
 from drydock.topology.render import render
 from drydock.topology.render.chips import Commands
+from drydock.topology.render.parts import addresses, container_name
 from drydock.topology.render.text import yaml_text
 from drydock.topology.rollout import slices
-from drydock.topology.rollout.runner import SeenContainer
+from drydock.topology.rollout.runner import SeenContainer, seen
 
 LOOK = "Look at the containers"
 INSPECT = "{{ ['docker', 'container', 'inspect'] + topology_names }}"
@@ -79,7 +80,7 @@ class Ansible:
 
     def reach(self) -> Mapping[str, str]:
         """Return the addresses of the plans."""
-        return {name_of(node): address for plan in self._known for node, address in slices.addresses(plan).items()}
+        return {name_of(node): address for plan in self._known for node, address in addresses(plan).items()}
 
     def _remove(self, plan: TopologyPlan) -> None:
         folder = self._folder / "gone"
@@ -106,10 +107,10 @@ def _tell(event: str, name: str) -> None:
 def removal(plan: TopologyPlan) -> dict[str, str]:
     """Return the files with which the tag stop removes a plan's containers and no others. Pure."""
     hosts: dict[str, dict[str, list[dict[str, Any]]]] = {
-        node: {"topology_ranks": [], "topology_routers": []} for node in slices.addresses(plan)
+        node: {"topology_ranks": [], "topology_routers": []} for node in addresses(plan)
     }
     for replica, rank in slices.ranks_of(plan):
-        hosts[rank.node]["topology_ranks"].append(_named(slices.container_name(replica, rank)))
+        hosts[rank.node]["topology_ranks"].append(_named(container_name(replica, rank)))
     if plan.router:
         hosts[plan.router.node]["topology_routers"].append(_named(plan.router.name))
     variables = {f"host_vars/{node}.yml": yaml_text(found, start=True) for node, found in hosts.items()}
@@ -122,9 +123,9 @@ def _named(name: str) -> dict[str, Any]:
 
 def looking(plan: TopologyPlan) -> dict[str, str]:
     """Return a playbook that asks each machine's engine for the plan's containers. Pure."""
-    names: dict[str, list[str]] = {node: [] for node in slices.addresses(plan)}
+    names: dict[str, list[str]] = {node: [] for node in addresses(plan)}
     for replica, rank in slices.ranks_of(plan):
-        names[rank.node].append(slices.container_name(replica, rank))
+        names[rank.node].append(container_name(replica, rank))
     if plan.router:
         names[plan.router.node].append(plan.router.name)
     task = {"name": LOOK, "ansible.builtin.command": {"argv": INSPECT}, "changed_when": False, "failed_when": False}
@@ -137,14 +138,6 @@ def looking(plan: TopologyPlan) -> dict[str, str]:
 def _seen(answer: Mapping[str, Any], node: str) -> dict[str, SeenContainer]:
     """Return the containers of one machine; docker prints those that it has. Raises EngineError for other answers."""
     try:
-        return {
-            str(each["Name"]).lstrip("/"): SeenContainer(
-                str(each["State"]["Status"]),
-                str(each["Image"]),
-                int(each.get("RestartCount", 0)),
-                int(each["State"]["ExitCode"]),
-            )
-            for each in loads(answer["stdout"] or "[]")
-        }
+        return {str(each["Name"]).lstrip("/"): seen(each) for each in loads(answer["stdout"] or "[]")}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise EngineError(f"node {node}: docker container inspect: an unexpected answer: {error!r}") from error

@@ -22,7 +22,7 @@ from drydock.topology.render import ranktable, render
 from drydock.topology.render.chips import Commands
 from drydock.topology.render.parts import placed
 from drydock.topology.render.text import yaml_text
-from drydock.topology.rollout.runner import SeenContainer
+from drydock.topology.rollout.runner import SeenContainer, seen
 
 PROJECT = "com.docker.compose.project"
 SERVICE = "com.docker.compose.service"
@@ -59,7 +59,7 @@ class Compose:
 
     def states(self) -> Mapping[str, SeenContainer]:
         """Return the project's containers by the names of their services. Raises EngineError."""
-        return {each["Config"]["Labels"][SERVICE]: _seen(each) for each in self._containers()}
+        return {each["Config"]["Labels"][SERVICE]: seen(each) for each in self._containers()}
 
     def reach(self) -> Mapping[str, str]:
         """Return the addresses of the containers that hold the nodes. Raises RolloutError if one has none."""
@@ -123,10 +123,3 @@ def _inspected(client: docker.DockerClient, number: str) -> dict[str, Any] | Non
     except docker.errors.NotFound:
         return None
     return found
-
-
-def _seen(found: Mapping[str, Any]) -> SeenContainer:
-    state = found["State"]
-    return SeenContainer(
-        str(state["Status"]), str(found["Image"]), int(found.get("RestartCount", 0)), int(state["ExitCode"])
-    )

@@ -11,6 +11,7 @@ from drydock.core.errors import RolloutError
 from drydock.run.container import name_of
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.ports import STATUS
+from drydock.topology.render.parts import container_name
 from drydock.topology.rollout import slices
 from drydock.topology.rollout.asking import OK, AskHttp, NoAnswer
 from drydock.topology.rollout.asking import ask as ask_over_http
@@ -38,7 +39,7 @@ def wanted_of(plan: TopologyPlan, reach: Mapping[str, str]) -> Iterator[Awaited]
     """Yield every rank, then the router, which waits for the ranks."""
     for replica, rank in slices.ranks_of(plan):
         base = url(reach.get(name_of(rank.node), rank.address), rank.ports[STATUS])
-        yield Awaited(slices.container_name(replica, rank), f"{base}/readyz", f"{base}/startupz")
+        yield Awaited(container_name(replica, rank), f"{base}/readyz", f"{base}/startupz")
     if plan.router:
         yield Awaited(plan.router.name, f"{router_url(plan, reach)}/readiness")
 
@@ -72,7 +73,7 @@ def check_images(plan: TopologyPlan, states: Mapping[str, SeenContainer]) -> Non
     """Raise RolloutError if the servers' images differ: their KV caches may not fit, and their answers differ."""
     found: dict[str, list[str]] = {}
     for each in slices.ranks_of(plan):
-        name = slices.container_name(*each)
+        name = container_name(*each)
         if name in states:
             found.setdefault(states[name].image, []).append(name)
     if len(found) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from drydock.topology.planned import TopologyPlan
 
@@ -18,6 +18,12 @@ class SeenContainer(NamedTuple):
     restarts: int = 0
     code: int = 0
     """Exit code of its last end."""
+
+
+def seen(found: Mapping[str, Any]) -> SeenContainer:
+    """Return what `docker container inspect` says of a container. Raises LookupError, TypeError or ValueError."""
+    state, restarts = found["State"], int(found.get("RestartCount", 0))
+    return SeenContainer(str(state["Status"]), str(found["Image"]), restarts, int(state["ExitCode"]))
 
 
 class Runner(Protocol):

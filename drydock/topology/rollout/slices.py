@@ -7,19 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from drydock.config.validation import failure
 from drydock.core.errors import InputError
-from drydock.run.container import name_of
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
 from drydock.topology.ports import API, HIGHEST, UsedPort, collisions
+from drydock.topology.render.parts import addresses, container_name
 
 PORT, METRICS = "--port", "--prometheus-port"
 """Ports on which a router listens. The second is always 29000 if it is not given, and a router whose port is taken ends
 (vllm-router 0.1.17)."""
 _OWN = re.compile(r"-s\d+$")
-
-
-def container_name(replica: Replica, rank: Rank) -> str:
-    """Return the name of a rank's container, as every format writes it."""
-    return name_of(f"{replica.group}-{replica.number}-{rank.rank}")
 
 
 def server_name(replica: Replica) -> str:
@@ -96,12 +91,6 @@ def check_beside(running: TopologyPlan, new: TopologyPlan) -> None:
     ]
     if found := collisions(held):
         raise failure(found)
-
-
-def addresses(plan: TopologyPlan) -> dict[str, str]:
-    """Return node → address."""
-    found = {rank.node: rank.address for _, rank in ranks_of(plan)}
-    return found | ({plan.router.node: plan.router.address} if plan.router else {})
 
 
 def without(plan: TopologyPlan, wanted: Sequence[TopologyPlan]) -> TopologyPlan | None:

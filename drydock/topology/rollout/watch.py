@@ -11,6 +11,7 @@ from drydock.model.record import Record
 from drydock.run.container import name_of
 from drydock.topology.planned import Rank, Replica, TopologyPlan
 from drydock.topology.ports import API, STATUS
+from drydock.topology.render.parts import container_name
 from drydock.topology.rollout import metrics, slices
 from drydock.topology.rollout.asking import OK, AskHttp, NoAnswer
 from drydock.topology.rollout.asking import ask as ask_over_http
@@ -123,7 +124,7 @@ def _cells(row: Row) -> Iterator[tuple[int, str]]:
 def _rank(
     replica: Replica, rank: Rank, states: Mapping[str, SeenContainer], reach: Mapping[str, str], ask: AskHttp
 ) -> Row:
-    name = slices.container_name(replica, rank)
+    name = container_name(replica, rank)
     seen = states.get(name, SeenContainer(GONE, ""))
     address = reach.get(name_of(rank.node), rank.address)
     ready, phase, reason = _phase(url(address, rank.ports[STATUS]), ask)
