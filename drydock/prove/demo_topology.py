@@ -105,11 +105,11 @@ def serve(name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers
         finally:
             if place.read():
                 rollout.down(place)
-            _remove_volumes(f"drydock-{place.name}")
+            remove_volumes(f"drydock-{place.name}")
 
 
-def _remove_volumes(project: str) -> None:
-    """Remove the caches of the demo's containers, which `topology down` keeps."""
+def remove_volumes(project: str) -> None:
+    """Remove the caches of a project's containers, which `topology down` keeps."""
     for volume in docker.from_env().volumes.list(filters={"label": f"{PROJECT}={project}"}):
         volume.remove()
 
@@ -117,16 +117,20 @@ def _remove_volumes(project: str) -> None:
 def _plan(folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
     """Record this machine, write a topology of containers on it, and plan it; return the plan's file."""
     log("recording this machine, and planning")
-    _record(folder, image)
+    record(folder, image)
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(topology(shape, model, free_subnet())))
-    made = topologies.planned(file)
-    images: dict[str, Any] = {"image": image}
-    if made.router:
-        images["router"] = made.router.model_copy(update={"image": router})
     plan = folder / f"demo-{secrets.token_hex(3)}.json"  # its name is the Compose project's
-    plan.write_text(dumps(dump(made.model_copy(update=images))))
+    plan.write_text(dumps(dump(with_images(topologies.planned(file), image, router))))
     return plan
+
+
+def with_images(plan: TopologyPlan, image: str, router: str) -> TopologyPlan:
+    """Return a plan whose containers are made of these images. Pure."""
+    update: dict[str, Any] = {"image": image}
+    if plan.router:
+        update["router"] = plan.router.model_copy(update={"image": router})
+    return plan.model_copy(update=update)
 
 
 def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> dict[str, Any]:
@@ -140,8 +144,8 @@ def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> 
     return {"model": str(model), "target": TARGET, "nodes": nodes, "groups": groups, "network": network, **router}
 
 
-def _record(folder: Path, image: str) -> None:
-    """Write the recorded host of a container on this machine."""
+def record(folder: Path, image: str) -> None:
+    """Write HOST, the recorded host of a container on this machine, into a folder."""
     folder.chmod(0o755)
     bind = {str(folder): {"bind": "/recorded", "mode": "rw"}}
     words = ["facts", "--record", f"/recorded/{HOST}"]

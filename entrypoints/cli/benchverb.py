@@ -28,11 +28,11 @@ from entrypoints.serve.benchmark import (
     ask_model,
     find_program,
     offline_words,
-    parse_url,
     read_result,
     require,
     serve_words,
     served,
+    server_of,
     without_server,
 )
 from entrypoints.serve.benchmark import run as run_benchmark
@@ -113,7 +113,7 @@ def _online(
     """Measure a server: the user's, or one that is started with the user's flags."""
     asked = arguments.bench
     if asked.url:
-        endpoint = parse_url(asked.url, scene.whole.get("VLLM_API_KEY", ""))
+        endpoint = server_of(asked.url, scene.whole.get("VLLM_API_KEY", ""))
         yield from _requests(endpoint, (*arguments.vllm, *asked.words), scene, program, kit, todo)
         return
     largest = (f"--concurrency={max(asked.sweep)}",) if asked.sweep else ()

@@ -17,7 +17,7 @@ from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.core.parse import parse_json
 from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
 from entrypoints.request.flags import ADDRESS, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
-from entrypoints.serve.client import Endpoint, Unreachable, ask, flag
+from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_url
 
 RESULT_AT_MOST = 64 << 20
 """Bytes of a result, which --save-detailed makes large."""
@@ -143,19 +143,15 @@ def without_server(argv: Sequence[str]) -> tuple[str, ...]:
 # --- the server -----------------------------------------------------------------------------------------------------
 
 
-def parse_url(url: str, key: str) -> Endpoint:
+def server_of(url: str, key: str) -> Endpoint:
     """Return the server of a URL. Raises USAGE."""
-    from urllib.parse import urlsplit
-
     try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        host = parts.hostname or ""
-    except (ValueError, KeyError):
-        host, port = "", 0
-    if not host or parts.path.strip("/") or parts.query or not url.isprintable():
-        raise EntrypointError(USAGE, f"--url {url}: expected a scheme, a host and a port", "--url http://host:8000")
-    return Endpoint(host, port, tls=parts.scheme == "https", key=key)
+        endpoint, path = parse_url(url)
+    except ValueError:
+        path = ""
+    if path != "/" or "?" in url:
+        raise EntrypointError(USAGE, f"--url {url!r}: expected a scheme, a host and a port", "--url http://host:8000")
+    return endpoint._replace(key=key)
 
 
 def ask_model(endpoint: Endpoint) -> dict[str, str]:

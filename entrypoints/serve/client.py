@@ -66,8 +66,8 @@ def parse_url(url: str) -> tuple[Endpoint, str]:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"--url {url}: expected http://HOST:PORT/PATH")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+        raise ValueError(f"--url {url!r}: expected http://HOST:PORT/PATH")
     tls = parts.scheme == "https"
     return Endpoint(parts.hostname, parts.port or (443 if tls else 80), tls), parts.path or "/"
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import bom, components, contents, licences, origins
-from drydock.build import build, buildx
+from drydock.build import build
 from drydock.build.job import Job
-from drydock.build.plan import bake_name
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
@@ -18,7 +17,7 @@ from drydock.lock.lockfile import path_of, read_lock
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 from drydock.publish import push
-from tests.support.standin_contexts import PLATFORM, StandIn, bake_file, root_context
+from tests.support.standin_contexts import PLATFORM, build_layouts
 
 FIRST = {variant.accelerator: variant for variant in reversed(read_matrix(ROOT)) if PLATFORM in variant.platforms}
 
@@ -51,25 +50,14 @@ def test_every_file_and_package_of_the_cpu_image_is_accounted_for_in_a_valid_bil
 @pytest.fixture(scope="module")
 def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One stand-in of each accelerator, as OCI layouts."""
-    folder, root = tmp_path_factory.mktemp("audited"), root_context()
-    standins = [StandIn(variant, folder / "stubs", root) for variant in FIRST.values()]
-    bake = bake_file(standins)
-    found = {variant.accelerator: folder / "layouts" / variant.id for variant in FIRST.values()}
-    for variant in FIRST.values():
-        found[variant.accelerator].mkdir(
-            parents=True
-        )  # BuildKit asks for rights to the folder above one that is missing
-        output = f"type=oci,tar=false,dest={found[variant.accelerator]}"
-        bake["target"][bake_name(variant.id)] |= {"output": [output]}
-    buildx.bake(bake)
-    return found
+    return build_layouts(tmp_path_factory.mktemp("audited"), [*FIRST.values()])
 
 
 @pytest.mark.parametrize("variant", FIRST.values(), ids=lambda variant: variant.id)
 def test_nothing_is_in_a_stand_in_that_should_not_be(variant: Variant, layouts: dict[str, Path]) -> None:
     pins = read_lock(path_of(ROOT, variant.id))
     job = Job(variant=variant, lock=pins, platform=PLATFORM)
-    found = audit.examine(job, layouts[variant.accelerator])
+    found = audit.examine(job, layouts[variant.id])
     assert found.findings == ()
     dockerfile = (ROOT / "images" / variant.id / "Dockerfile").read_text()
     assert found.layers - hardening.own_layers(dockerfile) == 2  # the small Debian root, and the base's stubs upon it

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import threading
@@ -157,23 +156,10 @@ def question(url: str, prompt: str, **more: Any) -> tuple[str, str]:
     return str(reply.status), text
 
 
-def record(folder: Path, image: str) -> None:
-    """Write the recorded host of a container here, and the model where any user of a container reads it."""
-    shutil.copytree(smollm2.make(image), folder / "smollm2")  # no user of the image reads below root's home
-    docker.from_env().containers.run(
-        image,
-        ["facts", "--record", "/out/host.json"],
-        volumes={str(folder): {"bind": "/out", "mode": "rw"}},
-        user=f"{os.getuid()}:{os.getgid()}",
-        shm_size="4g",  # as servers have it: the plan warns of less
-        remove=True,
-    )
-
-
 def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Path:
     """Plan a shape of the demo on this machine, with the test's images and lease; return the plan's file."""
     subnet = demo_topology.free_subnet()
-    wanted = demo_topology.topology(demo_topology.SHAPES[shape], folder / "smollm2", subnet)
+    wanted = demo_topology.topology(demo_topology.SHAPES[shape], smollm2.make(images[0]), subnet)
     wanted["groups"] = [
         {**group, "flags": [*group["flags"], "--block-size", "32", "--served-model-name", "smollm2"]}
         for group in wanted["groups"]
@@ -184,11 +170,8 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Pat
         wanted["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"
     source.write_text(json.dumps(wanted))
-    plan = dump(topologies.planned(source))
-    plan["image"] = images[0]
-    if plan["router"]:
-        plan["router"]["image"] = images[1]
-    text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", dumps(plan))
+    plan = demo_topology.with_images(topologies.planned(source), *images)
+    text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", dumps(dump(plan)))
     file = folder / f"{name}.json"
     file.write_text(text)
     return file
@@ -199,9 +182,3 @@ def small_disk(project: str, volume: str) -> None:
     labels = {PROJECT: project, "com.docker.compose.volume": volume}
     options = {"type": "tmpfs", "device": "tmpfs", "o": "size=256m,mode=0777"}
     docker.from_env().volumes.create(f"{project}_{volume}", driver_opts=options, labels=labels)
-
-
-def remove_volumes(project: str) -> None:
-    """Remove what `down` keeps."""
-    for volume in docker.from_env().volumes.list(filters={"label": f"{PROJECT}={project}"}):
-        volume.remove(force=True)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.build import plan
+from drydock.build import buildx, plan
 from drydock.build.job import Job, entrypoint_files, prepare
 from drydock.core.paths import ROOT
 from drydock.inputs import fetch
@@ -298,3 +298,17 @@ def bake_file(standins: Sequence[StandIn]) -> dict[str, Any]:
         targets |= standin.targets()
     names = [plan.bake_name(standin.variant.id) for standin in standins]
     return {"group": {"default": {"targets": names}}, "target": targets}
+
+
+def build_layouts(folder: Path, variants: Sequence[Variant]) -> dict[str, Path]:
+    """Build a stand-in of each variant as an OCI layout, its layers compressed as its row says; return id → layout."""
+    standins = [StandIn(variant, folder / "stubs", root_context()) for variant in variants]
+    bake = bake_file(standins)
+    found = {variant.id: folder / "layouts" / variant.id for variant in variants}
+    for variant in variants:
+        found[variant.id].mkdir(parents=True)  # BuildKit asks for rights to the folder above one that is missing
+        how = f"compression={variant.compression.algorithm},compression-level={variant.compression.level}"
+        output = f"type=oci,tar=false,force-compression=true,{how},dest={found[variant.id]}"
+        bake["target"][plan.bake_name(variant.id)] |= {"output": [output]}
+    buildx.bake(bake)
+    return found

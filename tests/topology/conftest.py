@@ -15,6 +15,7 @@ from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
+from drydock.prove import demo_topology
 from drydock.topology import verbs as topologies
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
@@ -25,8 +26,6 @@ from tests.support.running_topology import (
     Note,
     planned,
     question,
-    record,
-    remove_volumes,
     small_disk,
 )
 
@@ -48,9 +47,9 @@ def images() -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, images: tuple[str, str]) -> Path:
-    """A folder with a recorded host and the model."""
+    """A folder with a recorded host."""
     found = tmp_path_factory.mktemp("topology")
-    record(found, images[0])
+    demo_topology.record(found, images[0])
     return found
 
 
@@ -64,7 +63,7 @@ def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
         yield Cluster(place, topologies.read_plan(file))
     finally:
         verbs.down(place)
-        remove_volumes(f"drydock-{place.name}")
+        demo_topology.remove_volumes(f"drydock-{place.name}")
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.prove import demo_topology
 from drydock.topology import verbs as topologies
 from drydock.topology.ports import API
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.words import url
-from tests.support.running_topology import Cluster, Note, planned, question, remove_volumes
+from tests.support.running_topology import Cluster, Note, planned, question
 from tests.support.waiting import wait_until
 
 RANKS = ("serve-0-0", "serve-0-1", "serve-0-2")
@@ -30,7 +31,7 @@ def trio(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
         yield Cluster(place, topologies.read_plan(file))
     finally:
         verbs.down(place)
-        remove_volumes(f"drydock-{place.name}")
+        demo_topology.remove_volumes(f"drydock-{place.name}")
 
 
 def answer(trio: Cluster) -> str:

@@ -15,13 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from drydock.build import buildx
-from drydock.build.plan import bake_name
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from tests.support.machines_ssh import Machine, machines, registry
 from tests.support.pushed import AS_BUILT, push
-from tests.support.standin_contexts import PLATFORM, StandIn, bake_file, root_context
+from tests.support.standin_contexts import PLATFORM, build_layouts
 
 
 class Old(NamedTuple):
@@ -70,16 +68,7 @@ DEFAULTS = [each for each in read_matrix(ROOT) if each.default and each.serves a
 @pytest.fixture
 def layouts(tmp_path: Path) -> dict[str, Path]:
     """A stand-in of each accelerator's default image, as an OCI layout with the compression of its row."""
-    standins = [StandIn(variant, tmp_path / "stubs", root_context()) for variant in DEFAULTS]
-    bake = bake_file(standins)
-    found = {variant.id: tmp_path / "layouts" / variant.id for variant in DEFAULTS}
-    for variant in DEFAULTS:
-        found[variant.id].mkdir(parents=True)
-        how = f"compression={variant.compression.algorithm},compression-level={variant.compression.level}"
-        output = f"type=oci,tar=false,force-compression=true,{how},dest={found[variant.id]}"
-        bake["target"][bake_name(variant.id)] |= {"output": [output]}
-    buildx.bake(bake)
-    return found
+    return build_layouts(tmp_path, DEFAULTS)
 
 
 def test_each_accelerators_image_is_pulled_or_refused_as_its_row_says(old: Old, layouts: dict[str, Path]) -> None:
