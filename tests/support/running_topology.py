@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -75,7 +76,7 @@ class Cluster:
     def heal(self) -> float:
         """Wait until all is ready; return the seconds."""
         begun = time.monotonic()
-        ready.wait(self.plan, self.runner, 300)
+        ready.wait(self.plan, self.runner, 600)
         return time.monotonic() - begun
 
 
@@ -115,7 +116,7 @@ class Clients:
             said, text = question(self._url, prompt)
             right = said != "200" or text.split(",")[0] == self._answers[prompt].split(",")[0]
             self.asked.append(Asked(begun - self._begun, time.monotonic() - begun, said, right))
-            self._over.wait(0.3)
+            self._over.wait(1)  # servers that start again need some of the processors
 
     def bad(self) -> list[Asked]:
         return [each for each in self.asked if each.said != "200"]
@@ -156,9 +157,16 @@ def question(url: str, prompt: str, **more: Any) -> tuple[str, str]:
     return str(reply.status), text
 
 
-def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Path:
+class Where(NamedTuple):
+    """Addresses and ports of a topology."""
+
+    subnet: IPv4Network
+    port_base: int = 20000
+
+
+def planned(folder: Path, images: tuple[str, str], shape: str, name: str, where: Where | None = None) -> Path:
     """Plan a shape of the demo on this machine, with the test's images and lease; return the plan's file."""
-    subnet = demo_topology.free_subnet()
+    subnet, port_base = where or Where(demo_topology.free_subnet())
     wanted = demo_topology.topology(demo_topology.SHAPES[shape], smollm2.make(images[0]), subnet)
     wanted["groups"] = [
         {**group, "flags": [*group["flags"], "--block-size", "32", "--served-model-name", "smollm2"]}
@@ -166,6 +174,7 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Pat
     ]
     for place, group in enumerate(wanted["groups"]):
         group["env"] = {"VLLM_CPU_OMP_THREADS_BIND": str(place)}
+    wanted["network"]["port_base"] = port_base
     if "router" in wanted:
         wanted["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"

@@ -1,0 +1,84 @@
+"""A prefill and a decode server are checked, replaced while clients ask, and kept if their successors do not start."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drydock.core.errors import RolloutError
+from drydock.prove import demo_topology
+from drydock.topology import verbs as topologies
+from drydock.topology.preflight import verbs as preflight
+from drydock.topology.preflight.verbs import CheckOptions
+from drydock.topology.rollout import verbs
+from drydock.topology.rollout.state import TopologyPlace
+from drydock.topology.rollout.verbs import Options
+from tests.support.running_topology import PROMPTS, Clients, Cluster, Note, Where, planned, question
+
+
+class Pair(NamedTuple):
+    """What runs, and the plan that takes its place."""
+
+    running: Cluster
+    answers: dict[str, str]
+    successor: Path
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path, images: tuple[str, str]) -> Iterator[Pair]:
+    name, subnet = f"roll-{secrets.token_hex(3)}", demo_topology.free_subnet()
+    file = planned(folder, images, "1p1d", name, Where(subnet))
+    successor = planned(folder, images, "1p1d", f"{name}-2", Where(subnet, port_base=23000))
+    place = TopologyPlace(file, output=str(folder / "roll"))
+    try:
+        running = Cluster(place, topologies.read_plan(file))
+        found = {prompt: question(running.router, prompt) for prompt in PROMPTS}
+        assert {status for status, _ in found.values()} == {"200"}, found
+        yield Pair(running, {prompt: text for prompt, (_, text) in found.items()}, successor)
+    finally:
+        verbs.down(place)
+        demo_topology.remove_volumes(f"drydock-{place.name}")
+
+
+def test_the_check_of_its_nodes_passes(pair: Pair) -> None:
+    found = preflight.check(pair.running.place.file, CheckOptions(format="compose"))
+
+    assert [finding for finding in found if finding.severity == "FAIL"] == []
+    assert any(finding.severity == "PASS" for finding in found)
+
+
+def test_servers_that_are_not_ready_in_time_are_removed(pair: Pair, note: Note) -> None:
+    running = pair.running
+    before = running.runner.states()
+    with Clients(running.router, pair.answers) as clients:
+        clients.until_good(2)
+        with pytest.raises(RolloutError):
+            verbs.roll(running.place, pair.successor, Options(seconds=5))
+        clients.until_good()
+    clients.check()
+
+    assert clients.bad() == []
+    assert running.runner.states() == before
+    note("the new servers of a roll are not ready in time", clients.summary(), "at once: the old servers serve on")
+
+
+def test_a_roll_replaces_both_servers(pair: Pair, note: Note) -> None:
+    running, begun = pair.running, time.monotonic()
+    before = {state.image for state in running.runner.states().values()}
+    with Clients(running.router, pair.answers) as clients:
+        clients.until_good(2)
+        shown = verbs.roll(running.place, pair.successor, Options(seconds=600))
+        clients.until_good()
+    clients.check()
+
+    assert shown.router
+    assert shown.router.transferred > 2 * shown.block
+    states = running.place.runner(running.place.running(), {}).states()
+    assert {name for name in states if "-0-0" in name} == {"prefill-s2-0-0", "decode-s2-0-0"}
+    assert {state.image for state in states.values()} == before
+    note("`topology roll` replaces all servers", clients.summary(), f"{time.monotonic() - begun:.0f} s in all")
