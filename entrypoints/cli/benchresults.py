@@ -89,10 +89,16 @@ def shown(number: float | None) -> str:
     return "-" if number is None else f"{number:.2f}"
 
 
+def number_of(result: Result, name: str, usual: int) -> int:
+    """Return a number that the benchmark ran with: the user's words replace drydock's, which is `usual`."""
+    found = result.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else usual
+
+
 def missing(result: Result, prompts: int) -> int:
     """Return how many requests of a server's benchmark failed; 0 for other results."""
     completed = result.get("completed")
-    return max(0, prompts - completed) if isinstance(completed, int) else 0
+    return max(0, number_of(result, "num_prompts", prompts) - completed) if isinstance(completed, int) else 0
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

@@ -15,17 +15,18 @@ from collections.abc import Callable, Iterator, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from entrypoints.cli.benchresults import compared, missing, read_results, table
+from entrypoints.cli.benchresults import compared, missing, number_of, read_results, table
 from entrypoints.core.errors import CHECK_FAILED, HOST, OK, USAGE, EntrypointError
 from entrypoints.core.text import counted, emit
 from entrypoints.decide.spread.executor import PLUGIN
 from entrypoints.request.arguments import Arguments
 from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load, loads
-from entrypoints.request.flags import ADDRESS, PORT
+from entrypoints.request.vllm_flags import parse_given
 from entrypoints.serve.benchmark import (
     Kit,
     Program,
     ask_model,
+    endpoint_of,
     find_program,
     offline_words,
     read_result,
@@ -36,12 +37,8 @@ from entrypoints.serve.benchmark import (
     without_server,
 )
 from entrypoints.serve.benchmark import run as run_benchmark
-from entrypoints.serve.client import flag, parse_endpoint
 
 Results = list[Mapping[str, Any]]
-
-_PORT = 8000
-"""vLLM's usual port."""
 
 
 class Scene(NamedTuple):
@@ -51,6 +48,8 @@ class Scene(NamedTuple):
     env: Mapping[str, str]
     whole: Mapping[str, str]
     """With the variables that the base image's scripts export, and the key of the server."""
+    flags: tuple[str, ...]
+    """vLLM's option strings; empty if the image did not record them."""
     package: str
     """The folder of the entrypoint."""
     say: Callable[[str], None]
@@ -76,12 +75,18 @@ def run(arguments: Arguments, scene: Scene) -> int:
     _check(arguments, program)
     if asked.sweep:  # the server, or the engine, is planned for the largest
         arguments = arguments._replace(intents=arguments.intents._replace(concurrency=max(asked.sweep)))
-    with stoppable("bench"), _folder() as folder:
-        kit = Kit(scene.profile["python"], PLUGIN, scene.whole, folder)
-        require(program, kit, scene.profile["vllm"])
-        measure = _online if kind == SERVE else _offline
-        results = list(measure(arguments, scene, program, kit, todo))
-    return _report(arguments, scene, todo, results) if results else OK
+    results: Results = []
+    code = OK
+    try:
+        with stoppable("bench"), _folder() as folder:
+            kit = Kit(scene.profile["python"], PLUGIN, scene.whole, folder)
+            require(program, kit, scene.profile["vllm"])
+            measure = _online if kind == SERVE else _offline
+            results.extend(measure(arguments, scene, program, kit, todo))  # keeps the runs before one that fails
+    finally:
+        if results:
+            code = _report(arguments, scene, todo[: len(results)], results)
+    return code
 
 
 def _folder() -> TemporaryDirectory[str]:
@@ -100,11 +105,20 @@ def _check(arguments: Arguments, program: Program) -> None:
         raise EntrypointError(USAGE, f"--url cannot be used with --kind {asked.kind}", "a server is measured by serve")
     if asked.sweep and (asked.kind == THROUGHPUT or not program.own):
         raise EntrypointError(USAGE, f"--sweep cannot be used with --kind {asked.kind}", "it has no concurrency")
+    if asked.output and asked.output == _page(arguments):
+        raise EntrypointError(USAGE, f"--output {asked.output}: is also where the page goes", "--output FILE.json")
     for option, path in (("--output", asked.output), ("--html", arguments.html)):
         folder = os.path.dirname(os.path.abspath(path))
         if path not in ("", "-") and not (os.access(folder, os.W_OK) and not os.path.isdir(path)):
             hint = "name a file in /cache, or in a folder that is mounted with -v"
             raise EntrypointError(USAGE, f"{option} {path}: cannot be written", hint)
+
+
+def _page(arguments: Arguments) -> str:
+    """Return where the page goes: --html, or for a sweep next to the file of --output; empty for none."""
+    path = arguments.bench.output
+    special = path in ("", "-") or (os.path.exists(path) and not os.path.isfile(path))
+    return arguments.html or (f"{os.path.splitext(path)[0]}.html" if arguments.bench.sweep and not special else "")
 
 
 def _online(
@@ -118,8 +132,8 @@ def _online(
         return
     largest = (f"--concurrency={max(asked.sweep)}",) if asked.sweep else ()
     words = (*arguments.vllm, *asked.server, *largest)
-    with served(scene.package, words, arguments.options.status_port, scene.env, scene.say):
-        endpoint = parse_endpoint(words, flag(words, ADDRESS), int(flag(words, PORT) or _PORT), scene.whole)
+    endpoint = endpoint_of(parse_given(arguments.vllm, scene.env, scene.flags), scene.whole)
+    with served(scene.package, words, endpoint, arguments.options.status_port, scene.env, scene.say):
         yield from _requests(endpoint, asked.words, scene, program, kit, todo)
 
 
@@ -174,22 +188,31 @@ def _result(program: Program, kit: Kit, words: tuple[str, ...]) -> Mapping[str, 
 
 
 def _report(arguments: Arguments, scene: Scene, todo: tuple[Load, ...], results: Results) -> int:
-    """Print the figures, write the files, and return CHECK_FAILED if requests failed."""
-    asked = arguments.bench
-    name = {LATENCY: "batch", THROUGHPUT: "prompts"}.get(asked.kind, "concurrency")
-    titles = [f"{name} {load.prompts if name == 'prompts' else load.concurrency}" for load in todo]
+    """Write the files, print the figures, and return CHECK_FAILED if requests failed."""
+    asked, page = arguments.bench, _page(arguments)
+    titles = [_title(asked.kind, load, result) for load, result in zip(todo, results, strict=True)]
     text = json.dumps(results if asked.sweep else results[0], indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    emit(text if arguments.options.json else table(titles, results))
-    if asked.output:
-        scene.write("--output", asked.output, text)
-    page = arguments.html or (f"{os.path.splitext(asked.output)[0]}.html" if asked.sweep and asked.output else "")
-    if page:
-        from entrypoints.cli.benchpage import bench_page
+    try:
+        if asked.output:
+            scene.write("--output", asked.output, text)
+        if page:
+            from entrypoints.cli.benchpage import bench_page
 
-        what = asked.url or str(results[0].get("model_id", "a model"))
-        scene.write("--html", page, bench_page(scene.profile["variant"], what, titles, results))
-        scene.say(f"wrote {page}")
+            what = asked.url or str(results[0].get("model_id", "a model"))
+            scene.write("--html", page, bench_page(scene.profile["variant"], what, titles, results))
+            scene.say(f"wrote {page}")
+    finally:
+        if "-" not in (asked.output, page):
+            emit(text if arguments.options.json else table(titles, results))
     failed = sum(missing(result, load.prompts) for result, load in zip(results, todo, strict=True))
     if failed:
         scene.say(f"drydock: {counted(failed, 'request')} failed: the figures are of the others")
     return CHECK_FAILED if failed else OK
+
+
+def _title(kind: str, load: Load, result: Mapping[str, Any]) -> str:
+    if kind == LATENCY:
+        return f"batch {load.concurrency}"
+    if kind == THROUGHPUT:
+        return f"prompts {number_of(result, 'num_requests', load.prompts)}"
+    return f"concurrency {number_of(result, 'max_concurrency', load.concurrency)}"

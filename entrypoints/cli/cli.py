@@ -350,7 +350,10 @@ def _bench(arguments: Arguments, env: Env) -> int:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
     whole = hub | ({"VLLM_API_KEY": key} if key else {})
-    scene = benchverb.Scene(profile, env, whole, package, say, _write, lambda planned: _plan_for(planned, env, profile))
+    flags = read_flags(env)
+    scene = benchverb.Scene(
+        profile, env, whole, flags, package, say, _write, lambda planned: _plan_for(planned, env, profile)
+    )
     return benchverb.run(arguments, scene)
 
 

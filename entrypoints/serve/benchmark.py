@@ -17,11 +17,19 @@ from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.core.parse import parse_json
 from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
 from entrypoints.request.flags import ADDRESS, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
-from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_url
+from entrypoints.request.vllm_flags import UserFlags, parse_count
+from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint, parse_url
+from entrypoints.serve.ports import check_port, listen
 
 RESULT_AT_MOST = 64 << 20
 """Bytes of a result, which --save-detailed makes large."""
 _OK = 200
+_NO_KEY = (401, 403)
+_LONGEST_NAME = 512
+"""Characters of a model's name, and of its folder."""
+_PORT = "8000"
+"""vLLM's usual port."""
+_HIGHEST_PORT = 65535
 _AGAIN = 0.5
 _OF_SERVERS = {ADDRESS, PORT, SHUTDOWN, MIDDLEWARE, "--disable-log-requests", "--enable-reasoning"}
 """Flags of a plan that only the server's command line has."""
@@ -72,15 +80,24 @@ def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str
 
 def require(program: Program, kit: Kit, version: str) -> None:
     """Raise HOST if the image lacks the program: before a server is started for it."""
-    done = subprocess.run(
-        (kit.python, "-c", _FIND, program.module), capture_output=True, text=True, check=False, env=dict(kit.env)
-    )
+    argv = (kit.python, "-c", _FIND, program.module)
+    with _started(kit.python):
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(kit.env))
     if not done.stdout.strip():
         message = f"bench: vLLM {version} of this image has no {program.module}"
         hint = (
             "`vllm bench` came with vLLM 0.9: measure this server with a newer image: docker run NEWER bench --url URL"
         )
         raise EntrypointError(HOST, message, hint)
+
+
+@contextmanager
+def _started(program: str) -> Iterator[None]:
+    """Raise HOST if the program that the block starts cannot be run."""
+    try:
+        yield
+    except OSError as error:
+        raise EntrypointError(HOST, f"{program}: cannot be run: {error.strerror}") from error
 
 
 def command(program: Program, kit: Kit, words: Sequence[str]) -> tuple[str, ...]:
@@ -154,32 +171,67 @@ def server_of(url: str, key: str) -> Endpoint:
     return endpoint._replace(key=key)
 
 
+def endpoint_of(given: UserFlags, env: Mapping[str, str]) -> Endpoint:
+    """Return where a server with the user's flags, and those of their --config file, listens. Raises USAGE."""
+    # the first value of each: of several keys, any will do
+    words = tuple(f"{name}={str(found.value).partition(' ')[0]}" for name, found in given.flags.items())
+    port = parse_count(given.flag(PORT) or _PORT, PORT, most=_HIGHEST_PORT)
+    return parse_endpoint(words, flag(words, ADDRESS), port, env)
+
+
 def ask_model(endpoint: Endpoint) -> dict[str, str]:
-    """Return the name of the server's first model, and the folder or hub id of its tokenizer. Raises NOT_READY."""
+    """Return the name of the server's first model, and the folder or hub id of its tokenizer. Raises NOT_READY.
+
+    Both become words of a command, so a server cannot give an option there.
+    """
     try:
         reply = ask(endpoint, "/v1/models", timeout=10, most=1 << 20)
         model = parse_json(reply.body)["data"][0] if reply.status == _OK else {}
-        return {"id": str(model["id"]), "root": str(model.get("root") or model["id"])}
+        return {"id": _name(model["id"]), "root": _name(model.get("root") or model["id"])}
     except Unreachable as error:
         raise EntrypointError(NOT_READY, f"bench: the server does not answer: {error}", "start it first") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         message = f"bench: {endpoint}/v1/models: answered {reply.status}, expected the list of models"
-        raise EntrypointError(NOT_READY, message, "give the key of the server with --api-key-file") from error
+        refused = reply.status in _NO_KEY
+        hint = "give the key of the server with --api-key-file" if refused else "is this vLLM's server? see its log"
+        raise EntrypointError(NOT_READY, message, hint) from error
+
+
+def _name(found: Any) -> str:
+    """Return a name that can be a word of a command. Raises ValueError."""
+    text = found if isinstance(found, str) else ""
+    if not 0 < len(text) <= _LONGEST_NAME or not text.isprintable() or text.startswith("-"):
+        raise ValueError("a name")
+    return text
 
 
 @contextmanager
 def served(
-    package: str, words: Sequence[str], status_port: int, env: Mapping[str, str], say: Callable[[str], None]
+    package: str,
+    words: Sequence[str],
+    endpoint: Endpoint,
+    status_port: int,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
 ) -> Iterator[None]:
-    """Start `serve` with these words, wait until it is ready, and stop it at the end. Raises NOT_READY, USAGE."""
-    if flag(words, SOCKET) or not status_port:
+    """Start `serve` with these words, wait until it is ready, and stop it at the end.
+
+    Raises NOT_READY, USAGE, and HOST for a port in use: another server there would be measured instead.
+    """
+    if endpoint.socket or not status_port:
         raise EntrypointError(USAGE, f"bench: {SOCKET} and --status-port 0 leave no port to measure at")
+    listen(status_port).close()
+    check_port(endpoint.host, endpoint.port)
     argv = (sys.executable, "-I", "-S", package, "serve", *words)
-    server = subprocess.Popen(argv, env=dict(env), stdout=2, start_new_session=True)
+    with _started(sys.executable):
+        server = subprocess.Popen(argv, env=dict(env), stdout=2, start_new_session=True)
     try:
         _wait_until_ready(server, status_port)
         say("the server is ready: measuring")
         yield
+        if server.poll() is not None:
+            message = f"bench: the server ended with exit code {_code(server)} while it was measured"
+            raise EntrypointError(NOT_READY, message, "see its last lines above")
     finally:
         server.terminate()
         server.wait()
@@ -193,8 +245,11 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
         except Unreachable:
             pass
         time.sleep(_AGAIN)
-    code = server.returncode
-    raise EntrypointError(128 - code if code < 0 else code or NOT_READY, "bench: the server ended before it was ready")
+    raise EntrypointError(_code(server) or NOT_READY, "bench: the server ended before it was ready")
+
+
+def _code(ended: subprocess.Popen[bytes]) -> int:
+    return 128 - ended.returncode if ended.returncode < 0 else ended.returncode
 
 
 def read_result(path: str) -> dict[str, Any]:

@@ -84,6 +84,11 @@ def test_requests_that_failed_are_counted() -> None:
     assert missing(BATCH, 12) == 0
 
 
+def test_the_number_of_requests_that_the_user_gave_to_the_benchmark_counts() -> None:
+    assert missing({**ONE, "num_prompts": 11}, 80) == 1
+    assert missing({**ONE, "num_prompts": "11"}, 12) == 2
+
+
 def test_the_page_plots_what_every_run_has_and_loads_nothing() -> None:
     page = bench_page("cpu", "<m>", ["concurrency 1", "concurrency 8"], [ONE, {**EIGHT, "median_itl_ms": None}])
 

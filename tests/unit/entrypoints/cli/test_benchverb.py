@@ -45,10 +45,12 @@ def main(args):
     fails = int(os.environ.get("FAILS", "0"))
     if fails < 0:
         raise SystemExit(5)
+    if str(args.max_concurrency) == os.environ.get("FAILS_AT"):
+        raise SystemExit(5)
     figures = {"model_id": args.model, "words": vars(args), "key": os.environ.get("OPENAI_API_KEY")}
     if args.num_prompts:
         figures |= {"completed": args.num_prompts - fails, "max_concurrency": args.max_concurrency,
-                    "output_throughput": 10.0 * args.max_concurrency}
+                    "num_prompts": args.num_prompts, "output_throughput": 10.0 * args.max_concurrency}
     else:
         figures["avg_latency"] = 0.5
     path = args.output_json or os.path.join(args.result_dir, args.result_filename)
@@ -115,9 +117,9 @@ def environment(profile: Path, **env: str) -> dict[str, str]:
 
 
 def bench(profile: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        argv(*words), capture_output=True, text=True, check=False, timeout=60, env=environment(profile, **env)
-    )
+    """Run `bench` in the folder of the profile."""
+    whole, folder = environment(profile, **env), profile.parent
+    return subprocess.run(argv(*words), capture_output=True, text=True, check=False, timeout=60, env=whole, cwd=folder)
 
 
 def result(path: Path) -> Any:
@@ -148,6 +150,42 @@ def test_a_sweep_writes_its_runs_and_a_page(image: Path, url: str, tmp_path: Pat
     compared = bench(image, "--compare", str(path), str(path))
     assert compared.returncode == errors.OK
     assert compared.stdout.count("same") == 2
+
+
+def test_standard_output_has_the_json_alone_and_no_page_is_written(image: Path, url: str) -> None:
+    ran = bench(image, "--url", url, "--sweep", "concurrency=1,8", "--output", "-")
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert [run["max_concurrency"] for run in json.loads(ran.stdout)] == [1, 8]
+    assert not list(image.parent.glob("*.html"))
+
+
+def test_the_runs_before_one_that_fails_are_kept(image: Path, url: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    ran = bench(image, "--url", url, "--sweep", "concurrency=1,8", "--output", str(path), FAILS_AT="8")
+
+    assert ran.returncode == 5
+    assert [run["max_concurrency"] for run in result(path)] == [1]
+    assert ran.stdout.split()[:2] == ["concurrency", "1"]
+
+
+def test_a_closed_standard_output_loses_no_file(image: Path, url: str, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = argv("--url", url, "--output", str(tmp_path / "a.json"))
+    ran = subprocess.run(command, env=environment(image), stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+
+    assert b"cannot write to standard output" in ran.stderr
+    assert ran.returncode == errors.HOST
+    assert result(tmp_path / "a.json")["max_concurrency"] == 8
+
+
+def test_the_users_words_for_the_benchmark_win(image: Path, url: str) -> None:
+    ran = bench(image, "--url", url, "--", "--num-prompts", "3", "--max-concurrency", "2")
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert ran.stdout.split()[:2] == ["concurrency", "2"]
 
 
 def test_requests_that_failed_fail_the_verb(image: Path, url: str) -> None:
@@ -208,9 +246,13 @@ def test_a_vllm_without_a_benchmark_is_told_before_a_server_is_started(image: Pa
         (("--url", "http://h:1", "--kind", "load"), "this image has: serve, latency, throughput"),
         (("--url", "http://h:1", "--output", "/no/such/folder/x.json"), "cannot be written"),
         (("--kind", "throughput", "--sweep", "concurrency=1,2"), "--sweep cannot be used"),
+        (("--url", "http://h:1", "--sweep", "concurrency=1", "--output", "r.html"), "r.html: is also where the page"),
+        (("--url", "http://h:1", "--output", "-", "--html", "-"), "is also where the page goes"),
+        (("--model", "m", "--config", "vllm.yaml"), "leave no port to measure at"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_first(image: Path, words: tuple[str, ...], says: str) -> None:
+    (image.parent / "vllm.yaml").write_text("uds: /tmp/vllm.sock\n")
     ran = bench(image, *words)
 
     assert ran.returncode == errors.USAGE
@@ -222,3 +264,12 @@ def test_a_server_that_does_not_answer_is_not_ready(image: Path, url: str) -> No
     refused = bench(image, "--url", url, VLLM_API_KEY="sk-2")
     assert refused.returncode == errors.NOT_READY
     assert "answered 401" in refused.stderr
+
+
+@pytest.mark.parametrize("option", ["--status-port", "--port"])
+def test_a_server_that_has_the_port_is_not_measured_instead(image: Path, url: str, option: str) -> None:
+    ran = bench(image, "--model", "m", option, url.rpartition(":")[2])
+
+    assert ran.returncode == errors.HOST
+    assert "Address already in use" in ran.stderr
+    assert "the server ended before it was ready" not in ran.stderr

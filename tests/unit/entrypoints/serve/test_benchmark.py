@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.core.errors import EntrypointError
+from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.request.benchmark import Load
-from entrypoints.serve.benchmark import Kit, command, find_program, offline_words, serve_words, without_server
+from entrypoints.request.vllm_flags import parse_given
+from entrypoints.serve import benchmark
+from entrypoints.serve.benchmark import (
+    Kit,
+    ask_model,
+    command,
+    endpoint_of,
+    find_program,
+    offline_words,
+    require,
+    serve_words,
+    served,
+    without_server,
+)
+from entrypoints.serve.client import Endpoint, Reply
+from tests.support.running import free_port
 
 KIT = Kit("python3", "/plugin", {}, "/tmp/x")
 LOAD = Load(200, 50, 4, 40, 0.5)
@@ -55,3 +74,101 @@ def test_an_engine_has_no_flags_of_a_server() -> None:
     argv = ("--model", "m", "--host", "0.0.0.0", "--port=8", "--disable-log-requests", "--dtype", "float16")
 
     assert without_server(argv) == ("--model", "m", "--dtype", "float16")
+
+
+CONFIG = "host: 0.0.0.0\nport: 8123\nssl-certfile: /c.pem\napi-key: sk-file\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), Endpoint("127.0.0.1", 8000, key="sk-env")),
+        (("--config", "c.yaml"), Endpoint("127.0.0.1", 8123, tls=True, key="sk-file")),
+        (
+            ("--config", "c.yaml", "--port=9", "--host", "h", "--api-key", "a", "b"),
+            Endpoint("h", 9, tls=True, key="a"),
+        ),
+    ],
+)
+def test_a_started_server_is_where_its_flags_and_its_config_file_say(
+    words: tuple[str, ...], expected: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+
+    assert endpoint_of(parse_given(words, {}), {"VLLM_API_KEY": "sk-env"}) == expected
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
+    with pytest.raises(EntrypointError, match="--port: invalid value") as caught:
+        endpoint_of(parse_given(("--port", port), {}), {})
+    assert caught.value.code == USAGE
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, status: int, model: Any) -> None:
+    body = json.dumps({"data": [model]}).encode()
+    monkeypatch.setattr(benchmark, "ask", lambda *_, **__: Reply(status, body))
+
+
+@pytest.mark.parametrize(
+    "name", [{"id": ""}, {"id": "--x"}, {"id": 3}, {"root": "-x"}, {"root": "\n"}, {"root": "m" * 513}]
+)
+def test_a_servers_answer_is_no_option(name: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 200, {"id": "name", "root": "m" * 512})
+    assert ask_model(Endpoint("h", 1)) == {"id": "name", "root": "m" * 512}
+    answer(monkeypatch, 200, {"id": "name", "root": "/models/m", **name})
+
+    with pytest.raises(EntrypointError, match="expected the list of models") as caught:
+        ask_model(Endpoint("h", 1))
+    assert (caught.value.code, caught.value.hint) == (NOT_READY, "is this vLLM's server? see its log")
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, "--api-key-file"), (403, "--api-key-file"), (500, "see its log")])
+def test_only_a_server_that_refuses_lacks_the_key(status: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, status, {"id": "name"})
+
+    with pytest.raises(EntrypointError, match=f"answered {status}") as caught:
+        ask_model(Endpoint("h", 1))
+    assert hint in caught.value.hint
+
+
+ONCE = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[-1])))
+connection, _ = listener.accept()
+connection.recv(4096)
+connection.sendall(b"HTTP/1.0 200 OK\\r\\n\\r\\n")
+connection.close()
+sys.exit(3)
+"""
+"""Stands in for the entrypoint: a server that is ready once, and ends."""
+
+
+def test_a_server_that_ends_while_it_is_measured_is_an_error(tmp_path: Path) -> None:
+    package, port = tmp_path / "once.py", free_port()
+    package.write_text(ONCE)
+    endpoint, said = Endpoint("127.0.0.1", free_port()), list[str]()
+
+    with (
+        pytest.raises(EntrypointError, match="ended with exit code 3 while it was measured") as caught,
+        served(str(package), (str(port),), endpoint, port, os.environ, said.append),
+    ):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert caught.value.code == NOT_READY
+    assert said == ["the server is ready: measuring"]
+
+
+def test_an_interpreter_that_cannot_be_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    program, endpoint = find_program("serve", {}, "0.32.0"), Endpoint("127.0.0.1", free_port())
+
+    with pytest.raises(EntrypointError, match="no/python: cannot be run: No such file") as caught:
+        require(program, KIT._replace(python="/no/python"), "0.32.0")
+    assert caught.value.code == HOST
+    with (
+        pytest.raises(EntrypointError, match="such/python: cannot be run: No such file") as caught,
+        served("p", (), endpoint, free_port(), {}, print),
+    ):
+        pass
+    assert caught.value.code == HOST
