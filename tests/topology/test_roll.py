@@ -21,44 +21,54 @@ from drydock.topology.rollout.verbs import Options
 from tests.support.running_topology import PROMPTS, Clients, Cluster, Note, Where, planned, question
 
 
-class Pair(NamedTuple):
-    """What runs, and the plan that takes its place."""
+class Plans(NamedTuple):
+    """Files of plans: what is started first, and what takes its place."""
 
-    running: Cluster
-    answers: dict[str, str]
+    first: Path
     successor: Path
 
 
+class Pair(NamedTuple):
+    """What runs, and its right answers."""
+
+    running: Cluster
+    answers: dict[str, str]
+
+
 @pytest.fixture(scope="module")
-def pair(folder: Path, images: tuple[str, str]) -> Iterator[Pair]:
+def plans(folder: Path, images: tuple[str, str]) -> Plans:
     name, subnet = f"roll-{secrets.token_hex(3)}", demo_topology.free_subnet()
-    file = planned(folder, images, "1p1d", name, Where(subnet))
-    successor = planned(folder, images, "1p1d", f"{name}-2", Where(subnet, port_base=23000))
-    place = TopologyPlace(file, output=str(folder / "roll"))
+    first = planned(folder, images, "1p1d", name, Where(subnet))
+    return Plans(first, planned(folder, images, "1p1d", f"{name}-2", Where(subnet, port_base=23000)))
+
+
+@pytest.fixture(scope="module")
+def pair(plans: Plans, folder: Path) -> Iterator[Pair]:
+    place = TopologyPlace(plans.first, output=str(folder / "roll"))
     try:
-        running = Cluster(place, topologies.read_plan(file))
+        running = Cluster(place, topologies.read_plan(plans.first))
         found = {prompt: question(running.router, prompt) for prompt in PROMPTS}
         assert {status for status, _ in found.values()} == {"200"}, found
-        yield Pair(running, {prompt: text for prompt, (_, text) in found.items()}, successor)
+        yield Pair(running, {prompt: text for prompt, (_, text) in found.items()})
     finally:
         verbs.down(place)
         demo_topology.remove_volumes(f"drydock-{place.name}")
 
 
-def test_the_check_of_its_nodes_passes(pair: Pair) -> None:
-    found = preflight.check(pair.running.place.file, CheckOptions(format="compose"))
+def test_the_check_of_its_nodes_passes(plans: Plans) -> None:
+    found = preflight.check(plans.first, CheckOptions(format="compose"))
 
     assert [finding for finding in found if finding.severity == "FAIL"] == []
     assert any(finding.severity == "PASS" for finding in found)
 
 
-def test_servers_that_are_not_ready_in_time_are_removed(pair: Pair, note: Note) -> None:
+def test_servers_that_are_not_ready_in_time_are_removed(pair: Pair, plans: Plans, note: Note) -> None:
     running = pair.running
     before = running.runner.states()
     with Clients(running.router, pair.answers) as clients:
         clients.until_good(2)
         with pytest.raises(RolloutError):
-            verbs.roll(running.place, pair.successor, Options(seconds=5))
+            verbs.roll(running.place, plans.successor, Options(seconds=5))
         clients.until_good()
     clients.check()
 
@@ -67,12 +77,12 @@ def test_servers_that_are_not_ready_in_time_are_removed(pair: Pair, note: Note) 
     note("the new servers of a roll are not ready in time", clients.summary(), "at once: the old servers serve on")
 
 
-def test_a_roll_replaces_both_servers(pair: Pair, note: Note) -> None:
+def test_a_roll_replaces_both_servers(pair: Pair, plans: Plans, note: Note) -> None:
     running, begun = pair.running, time.monotonic()
     before = {state.image for state in running.runner.states().values()}
     with Clients(running.router, pair.answers) as clients:
         clients.until_good(2)
-        shown = verbs.roll(running.place, pair.successor, Options(seconds=600))
+        shown = verbs.roll(running.place, plans.successor, Options(seconds=600))
         clients.until_good()
     clients.check()
 
