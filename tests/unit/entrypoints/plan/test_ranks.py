@@ -90,10 +90,11 @@ def test_an_impossible_rank_is_an_error() -> None:
 def test_a_missing_address_is_a_finding_and_has_a_placeholder() -> None:
     made = plan("cuda-h100-8x", "--nnodes", "2")
     given = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
+    engines = plan("cuda-h100-8x", "--nnodes", "2", "-dp", "16", "--data-parallel-address", "10.0.0.1")
 
     assert f"--master-addr {HEAD}" in words(made.ranks[1])
     assert {finding.id for finding in made.findings} >= {"PLAN-120", "PLAN-121"}
-    assert "PLAN-121" not in {finding.id for finding in given.findings}
+    assert "PLAN-121" not in {finding.id for finding in (*given.findings, *engines.findings)}
 
 
 def test_a_server_is_not_started_without_the_first_hosts_address() -> None:
