@@ -11,6 +11,8 @@ from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding
 from entrypoints.core.text import counted, emit
 from entrypoints.decide.spread.executor import PLUGIN
+from entrypoints.request.flags import MASTER_PORT, NODE_RANK
+from entrypoints.request.network import parse_port
 from entrypoints.serve.collective import PORT, Job, Measured, Place, address_of, find_place, measure, read_tests
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 Profile = Mapping[str, Any]
 
-_WORDS = ("--node-rank", "--master-port")
+_WORDS = (NODE_RANK, MASTER_PORT)
 
 
 def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, say: Callable[[str], None]) -> int:
@@ -26,7 +28,7 @@ def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, 
     from entrypoints.host.programs import stoppable
 
     numbers = parse_words(arguments.vllm)
-    place = find_place(arguments.peers, numbers.get("--node-rank"), numbers.get("--master-port", PORT))
+    place = find_place(arguments.peers, numbers.get(NODE_RANK), numbers.get(MASTER_PORT, PORT))
     tests = read_tests(profile["thresholds"])
     job = Job(tests, place, local_ranks(facts), profile["python"], PLUGIN, env, arguments.peers_wait)
     if job.ranks < 2:  # noqa: PLR2004 - what an exchange takes
@@ -34,7 +36,7 @@ def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, 
         raise EntrypointError(USAGE, "fabric: one rank has nothing to exchange", hint)
     say(f"measuring over {counted(job.ranks, 'rank')} on {counted(place.hosts, 'host')}")
     with stoppable("fabric"):
-        interface = _interface(profile, job, arguments.peers)
+        interface = _interface(profile, job)
         measured = measure(job._replace(env={**env, **interface}))
     findings = judge(profile, facts, place, measured)
     _print(measured, findings, as_json=arguments.options.json)
@@ -50,7 +52,7 @@ def parse_words(words: tuple[str, ...]) -> dict[str, int]:
         value = value if equals else next(remaining, "") if name in _WORDS else ""
         if name not in _WORDS or not is_number(value):
             raise EntrypointError(USAGE, f"fabric: invalid argument {word!r}", "fabric [--peers A,B] [--node-rank N]")
-        found[name] = int(value)
+        found[name] = parse_port(value, name, least=1) if name == MASTER_PORT else int(value)
     return found
 
 
@@ -60,7 +62,7 @@ def local_ranks(facts: Facts) -> int:
     return cores or sum(bool(node.cpus) for node in facts.nodes) or 1
 
 
-def _interface(profile: Profile, job: Job, peers: str) -> dict[str, str]:
+def _interface(profile: Profile, job: Job) -> dict[str, str]:
     """Return the variables that name the network interface, unless the user set them: the way to another host.
 
     Raises USAGE if that host has no address.
@@ -72,8 +74,7 @@ def _interface(profile: Profile, job: Job, peers: str) -> dict[str, str]:
     from entrypoints.decide.spread.hosts import read_reach
     from entrypoints.serve.route import read_route
 
-    other = peers.split(",")[1] if place.rank == 0 else place.address
-    name = read_route(address_of(other, place.port, job.wait), place.port).interface
+    name = read_route(address_of(place.other, place.port, job.wait), place.port).interface
     variables = read_reach(Thresholds(profile["thresholds"])).interfaces
     return {variable: name for variable in variables if name and not job.env.get(variable)}
 

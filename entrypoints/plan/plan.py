@@ -29,14 +29,13 @@ from entrypoints.request.flags import (
     API_KEY,
     API_KEY_VARIABLE,
     CONFIG_FILE,
+    HIGHEST_PORT,
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
     USE_MODELSCOPE,
 )
 from entrypoints.request.vllm_flags import UserFlags, parse_count, without
-
-_HIGHEST_PORT = 65535
 
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """Variables that are set together with the caches."""
@@ -90,7 +89,7 @@ def command(
         findings=(*examine(profile, facts), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
-        port=_port(str(chosen[PORT].value.value)),
+        port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),
         limits=raised(facts.limits),
         cache=cache,
         files=decision.files,
@@ -155,13 +154,6 @@ def _api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notic
     flags = {name: flag for name, flag in given.flags.items() if name != API_KEY}
     because = "given as --api-key; vLLM's process gets it as a variable, which the process list does not show"
     return given._replace(flags=flags, tokens=rest), {API_KEY_VARIABLE: Value(keys[0], because)}, (exposed,)
-
-
-def _port(text: str) -> int:
-    port = parse_count(text, PORT, 0)
-    if port > _HIGHEST_PORT:
-        raise EntrypointError(USAGE, f"--port {text}: expected a port from 0 to {_HIGHEST_PORT}")
-    return port
 
 
 def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import is_number
 from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS
 from entrypoints.request.benchmark import Benchmark, parse_benchmark
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
+from entrypoints.request.network import parse_hosts, parse_port
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
 from entrypoints.request.roles import Role, parse_role
 
@@ -37,7 +37,6 @@ _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
 _ENDS = "--"
 """After it, `bench` passes words to the benchmark program."""
-_HIGHEST_PORT = 65535
 _SECONDS_AT_MOST = 1_000_000
 """Eleven days. The kernel's and Python's functions that wait have limits themselves, of about twice that."""
 
@@ -125,7 +124,7 @@ class Arguments(NamedTuple):
     key_file: str = ""
     """The file with the API key."""
     role: Role = Role()
-    peers: str = ""
+    peers: tuple[str, ...] = ()
     """Other hosts to check."""
     peer_ports: str = ""
     peers_wait: float = 20.0
@@ -150,11 +149,11 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", f"drydock's flags: {', '.join(FLAGS)}")
     values = {name: words[0] if words else "" for name, words in flags.items()}
     options = Options(
-        status_port=_port(values.get("--status-port", str(Options().status_port))),
+        status_port=parse_port(values.get("--status-port", str(Options().status_port)), "--status-port"),
         drain_timeout=_seconds("--drain-timeout", values.get("--drain-timeout", str(Options().drain_timeout))),
         drain_pause=_seconds("--drain-pause", values.get("--drain-pause", str(Options().drain_pause))),
         stall=_seconds("--stall-seconds", values["--stall-seconds"]) if "--stall-seconds" in values else None,
-        leader_port=_port(values.get("--leader-status-port", "0"), "--leader-status-port"),
+        leader_port=parse_port(values.get("--leader-status-port", "0"), "--leader-status-port"),
         group_patience=_seconds("--group-patience", values.get("--group-patience", str(Options().group_patience))),
         group_wait=_seconds("--group-wait", values.get("--group-wait", str(Options().group_wait))),
         exec_="--exec" in flags,
@@ -175,7 +174,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         diff=flags.get("--diff", ()),
         key_file=values.get("--api-key-file", ""),
         role=parse_role(values),
-        peers=values.get("--peers", ""),
+        peers=parse_hosts(values.get("--peers", "")),
         peer_ports=values.get("--peer-ports", ""),
         peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "60" if verb == "fabric" else "20")),
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
@@ -243,12 +242,6 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
     for flag in ("--json", "--junit", "--html"):
         if "--fix-script" in flags and flag in flags:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
-
-
-def _port(text: str, flag: str = "--status-port") -> int:
-    if not (is_number(text) and int(text) <= _HIGHEST_PORT):
-        raise EntrypointError(USAGE, f"{flag} {text}: expected a port from 0 to {_HIGHEST_PORT}")
-    return int(text)
 
 
 def _seconds(flag: str, text: str) -> float:

@@ -103,6 +103,7 @@ class Range(NamedTuple):
     """What the flag takes other than these numbers."""
 
 
+HIGHEST_PORT = 65535
 MOST_HOSTS = 1024
 """More hosts than serve any model; vLLM has no limit, but a plan lists the command of each."""
 
@@ -122,7 +123,7 @@ RANGES: Mapping[str, Range] = {
     "--swap-space": Range(0, "GiB", whole=False),
     "--node-rank": Range(0),
     "--data-parallel-rank": Range(0),
-    "--data-parallel-rpc-port": Range(most=65535),
+    "--data-parallel-rpc-port": Range(most=HIGHEST_PORT),
     "--prefill-context-parallel-size": Range(unit="devices"),
     "--decode-context-parallel-size": Range(unit="devices"),
     "--max-parallel-loading-workers": Range(unit="workers"),

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import is_number
+from entrypoints.request.network import parse_port
 
 SERVE, PREFILL, DECODE = "serve", "prefill", "decode"
 ROLES = (SERVE, PREFILL, DECODE)
-_HIGHEST_PORT = 65535
 
 FLAGS = {
     "--role": ("ROLE", "Part of each request: serve (all, default), prefill (prompts) or decode (answers)"),
@@ -35,7 +34,6 @@ def parse_role(values: Mapping[str, str]) -> Role:
     name = values.get("--role", SERVE)
     if name not in ROLES:
         raise EntrypointError(USAGE, f"--role {name}: invalid value, expected {', '.join(ROLES)}")
-    port = values.get("--side-channel-port", "0")
-    if not (is_number(port) and int(port) <= _HIGHEST_PORT) or ("--side-channel-port" in values and not int(port)):
-        raise EntrypointError(USAGE, f"--side-channel-port {port}: expected a port from 1 to {_HIGHEST_PORT}")
-    return Role(name, values.get("--side-channel-host", ""), int(port))
+    port = values.get("--side-channel-port")
+    number = 0 if port is None else parse_port(port, "--side-channel-port", least=1)
+    return Role(name, values.get("--side-channel-host", ""), number)

@@ -65,11 +65,17 @@ def parse_url(url: str) -> tuple[Endpoint, str]:
     """Return the endpoint and the path of a URL. Raises ValueError that says what it expected. Pure."""
     from urllib.parse import urlsplit
 
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
-        raise ValueError(f"--url {url!r}: expected http://HOST:PORT/PATH")
-    tls = parts.scheme == "https"
-    return Endpoint(parts.hostname, parts.port or (443 if tls else 80), tls), parts.path or "/"
+    message = f"--url {url.rpartition('@')[2]!r}: expected http://HOST:PORT/PATH, without a user, a password or spaces"
+    try:
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        port = (443 if tls else 80) if parts.port is None else parts.port
+    except ValueError as error:  # a port that is no number, brackets around what is no address
+        raise ValueError(message) from error
+    strange = "@" in parts.netloc or " " in url or not url.isprintable()
+    if strange or not port or not parts.hostname or parts.scheme not in ("http", "https"):
+        raise ValueError(message)
+    return Endpoint(parts.hostname, port, tls), parts.path or "/"
 
 
 def flag(argv: Sequence[str], name: str) -> str:
@@ -103,9 +109,10 @@ def ask(
         headers["Authorization"] = f"Bearer {endpoint.key}"
     if endpoint.engine is not None:  # vLLM before 0.11 ignores it
         headers["X-data-parallel-rank"] = str(endpoint.engine)
-    connection = _connection(endpoint, timeout)
-    connection.response_class = _in_time(time.monotonic() + timeout)
+    connection = None
     try:
+        connection = _connection(endpoint, timeout)
+        connection.response_class = _in_time(time.monotonic() + timeout)
         if question is None:
             connection.request(method, path, headers=headers)
         else:
@@ -115,7 +122,8 @@ def ask(
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unreachable(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:
-        connection.close()
+        if connection:
+            connection.close()
 
 
 def _in_time(deadline: float) -> type[http.client.HTTPResponse]:

@@ -30,7 +30,6 @@ MEASURING = 240.0
 """Seconds for starting the ranks and measuring, in addition to waiting for the other hosts."""
 MARK = "drydock-collective "
 """As drydock_plugin.collective.MARK."""
-_HOSTS_AT_MOST = 1024
 _LINES_TOLD = 3
 _AGAIN = 0.3
 """Seconds between two questions for an address."""
@@ -44,6 +43,8 @@ class Place(NamedTuple):
     address: str = "127.0.0.1"
     """Of the first host."""
     port: int = PORT
+    other: str = ""
+    """Of another host: the second one on the first host, else the first."""
 
 
 class Available(NamedTuple):
@@ -111,25 +112,26 @@ def read_tests(table: Mapping[str, Mapping[str, Any]]) -> Available:
     return Available(str(value("fabric_backend", "")), device, imports, programs)
 
 
-def find_place(peers: str, rank: int | None, port: int) -> Place:
-    """Return this host's place among `peers`, all hosts in the same order everywhere. Raises USAGE.
+def find_place(names: tuple[str, ...], rank: int | None, port: int) -> Place:
+    """Return this host's place among `names`, all hosts in the same order everywhere. Raises USAGE.
 
     It is the one whose address this host can bind to, unless `rank` says it.
     """
-    names = tuple(filter(None, peers.split(",")))
-    if not names:
+    if not names and rank is None:
         return Place(port=port)
-    if not 1 < len(names) <= _HOSTS_AT_MOST or any(not name.isprintable() or " " in name for name in names):
-        message = f"--peers {peers}: expected 2 to {_HOSTS_AT_MOST} names or addresses, separated by commas"
-        raise EntrypointError(USAGE, message, "name all hosts, this one too, in the same order on every host")
+    peers = f"--peers {','.join(names)}" if names else f"--node-rank {rank} without --peers"
+    if len(names) < 2:  # noqa: PLR2004 - this host and another
+        hint = "name all hosts, this one too, in the same order on every host"
+        raise EntrypointError(USAGE, f"{peers}: expected 2 or more names or addresses, separated by commas", hint)
+    last = len(names) - 1
+    if rank is not None and rank > last:
+        raise EntrypointError(USAGE, f"--node-rank {rank}: expected 0 to {last}, the place of this host in --peers")
     own = [place for place, name in enumerate(names) if _is_own(name)] if rank is None else [rank]
-    if len(own) != 1 or not 0 <= own[0] < len(names):
+    if len(own) != 1:
         found = "none of them is" if not own else f"{len(own)} of them are"
-        hint = (
-            f"name this host too, in the same place on every host, or give its place: --node-rank 0 to {len(names) - 1}"
-        )
-        raise EntrypointError(USAGE, f"--peers {peers}: {found} this host", hint)
-    return Place(own[0], len(names), names[0], port)
+        hint = f"name this host too, in the same place on every host, or give its place: --node-rank 0 to {last}"
+        raise EntrypointError(USAGE, f"{peers}: {found} this host", hint)
+    return Place(own[0], len(names), names[0], port, names[0 if own[0] else 1])
 
 
 def _is_own(name: str) -> bool:

@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER, EntrypointError
 from entrypoints.core.text import tell
 from entrypoints.host.processes import command_line
 from entrypoints.request.flags import ADDRESS, PORT
+from entrypoints.request.network import parse_port
 from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint, parse_url
 
 STATUS_PORT = 8001
@@ -90,7 +91,7 @@ def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) ->
     """Return exit code and reason; `first` is the command line of process 1, which has the port options."""
     try:
         reply = ask(*_endpoint_of(argv, first, env))
-    except (Unreachable, ValueError) as error:
+    except (Unreachable, ValueError, EntrypointError) as error:
         return NOT_READY, f"not ready: {error}"
     if reply.status == HTTP_OK:
         return OK, ""
@@ -99,13 +100,14 @@ def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) ->
 
 
 def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
-    """Return whom to ask, and the path. Raises ValueError for what is no URL."""
+    """Return whom to ask, and the path. Raises ValueError for what is no URL, USAGE for no port."""
     if flag(argv, "--url"):
         return parse_url(flag(argv, "--url"))
     port = flag(argv, "--status-port")
     if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
         return parse_endpoint(first, flag(first, ADDRESS), int(flag(first, PORT) or VLLM_PORT), env), "/health"
-    return Endpoint("127.0.0.1", int(port or flag(first, "--status-port") or STATUS_PORT)), "/readyz"
+    port = port or flag(first, "--status-port") or str(STATUS_PORT)
+    return Endpoint("127.0.0.1", parse_port(port, "--status-port", least=1)), "/readyz"
 
 
 def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str, engines: int = 1) -> AnswerVerdict:

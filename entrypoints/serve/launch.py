@@ -17,7 +17,7 @@ from entrypoints.core.folders import write
 from entrypoints.core.text import tell
 from entrypoints.host.limits import apply
 from entrypoints.host.processes import age
-from entrypoints.request.flags import SHUTDOWN, SOCKET
+from entrypoints.request.flags import MASTER, NODES, SHUTDOWN, SOCKET
 from entrypoints.serve.client import flag, parse_endpoint
 from entrypoints.serve.ports import check_port
 
@@ -59,6 +59,9 @@ def prepare_host(
     """
     from entrypoints.cache.lifecycle import Caches
 
+    if plan.group and any(finding.id == "PLAN-121" for finding in plan.findings):
+        message = f"{NODES} {plan.group.hosts}: the address of the first host is not given"
+        raise EntrypointError(USAGE, message, f"give the same {MASTER} ADDRESS on every host")
     os.umask(GROUP_WRITES)
     tmp = facts.mounts.get("tmp")
     if tmp and not tmp.writable:

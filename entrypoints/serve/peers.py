@@ -4,7 +4,7 @@ Each host runs it at about the same time. While it runs, it listens on its ports
 says on their status ports who it is (`POST /group?check=RUN`): a host that this one reached, and that was not heard
 here, is not able to reach this one. Against a host that serves already, only one direction is known.
 
-Everything is bounded: an attempt by TRY seconds, all of them by the wait, the number of peers by MOST.
+Everything is bounded: an attempt by TRY seconds, all of them by the wait, the peers asked at the same time by THREADS.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import is_number, parse_json
+from entrypoints.core.parse import parse_json
+from entrypoints.request.flags import MOST_HOSTS
+from entrypoints.request.network import parse_port
 from entrypoints.serve.client import Endpoint, Unreachable, ask
 from entrypoints.serve.ports import bound_at, listen
 from entrypoints.serve.route import Route, interfaces, read_route
@@ -29,11 +31,15 @@ TRY = 2.0
 """Seconds for one attempt to connect."""
 AGAIN = 0.3
 """Seconds between two attempts."""
-MOST = 1024
+THREADS = 64
+"""Peers that are asked at the same time."""
 ANSWER_AT_MOST = 1 << 20
 """Bytes of a peer's answer."""
 _RUN_AT_MOST = 64
-_HIGHEST_PORT = 65535
+_NAME_AT_MOST = 15
+"""Characters of an interface's name: IFNAMSIZ of linux/if.h, with a zero at the end."""
+_MTU_AT_MOST = 1 << 20
+"""Above any MTU: Linux lets the loopback interface have 64 KiB."""
 
 
 class Asked(NamedTuple):
@@ -70,26 +76,29 @@ class Seen(NamedTuple):
     """Its network interfaces."""
 
 
-def parse_peers(peers: str, ports: str, status_port: int, wait: float) -> Asked:
+def parse_peers(peers: tuple[str, ...], ports: str, status_port: int, wait: float) -> Asked:
     """Parse the options of the check. Raises USAGE."""
-    usual = Asked(())
-    names = tuple(filter(None, peers.split(",")))
-    numbers = tuple(ports.split(",")) if ports else tuple(map(str, usual.ports))
-    wrong = [text for text in numbers if not (is_number(text) and 0 < int(text) <= _HIGHEST_PORT)]
-    if wrong:
-        raise EntrypointError(USAGE, f"--peer-ports {ports}: expected ports such as 8000,29501")
-    if not 0 < len(names) <= MOST or any(not name.isprintable() or "/" in name or " " in name for name in names):
-        raise EntrypointError(USAGE, f"--peers: expected at most {MOST} names or addresses, separated by commas")
-    return Asked(names, status_port, tuple(map(int, numbers)), wait)
+    parse_port(str(status_port), "--status-port", least=1)  # any free port is not one that the others know
+    numbers = (parse_port(text, "--peer-ports", least=1) for text in ports.split(",")) if ports else Asked(()).ports
+    return Asked(peers, status_port, tuple(port for port in dict.fromkeys(numbers) if port != status_port), wait)
 
 
 def look(asked: Asked) -> tuple[tuple[Seen, ...], Mapping[int, str]]:
-    """Look at every peer; return what was seen, and the ports of this host that are in use, with the reason."""
+    """Look at every peer; return what was seen, and the ports of this host that are in use, with the reason.
+
+    Raises USAGE if names that should be other hosts' lead to this one.
+    """
     meeting = Meeting()
     with ExitStack() as stack:
         busy = _open(asked, meeting, stack)
         seen = _meet(asked, meeting)
-    return tuple(_finish(each, meeting, asked) for each in seen if not each.itself), busy
+    own = [name for name, each in seen.items() if each.itself]
+    if len(own) > 1 or len(own) == len(seen):
+        message = f"--peers: {', '.join(own)} lead{'s' * (len(own) == 1)} to this host, expected another host"
+        raise EntrypointError(USAGE, message, "check their addresses in the name service and /etc/hosts")
+    others = {name: each for name, each in seen.items() if not each.itself}
+    _in_parallel([partial(_finish, name, others, meeting, asked) for name in others])
+    return tuple(others.values()), busy
 
 
 class Meeting:
@@ -108,9 +117,12 @@ class Meeting:
         from urllib.parse import parse_qs
 
         del address
-        words = parse_qs(query, max_num_fields=2)
+        try:
+            words = parse_qs(query, max_num_fields=2)
+        except ValueError:  # more fields: the report of another host's server
+            words = {}
         run = words.get("check", [""])[0]
-        if not run.isalnum() or len(run) > _RUN_AT_MOST or len(self.heard) > MOST:
+        if not run.isalnum() or len(run) > _RUN_AT_MOST or len(self.heard) > MOST_HOSTS:
             return Response(400, as_json({"error": f"{GROUP}: expected check=RUN"}))
         self.heard.add(run)
         if "done" in words:
@@ -161,14 +173,14 @@ def _accept(listener: socket.socket) -> None:
             return
 
 
-def _meet(asked: Asked, meeting: Meeting) -> list[Seen]:
+def _meet(asked: Asked, meeting: Meeting) -> dict[str, Seen]:
     """Ask every peer until each was reached and heard, or the wait is over."""
     seen = {name: Seen(name, failure="not tried") for name in dict.fromkeys(asked.peers)}
     due = time.monotonic() + asked.wait
     while True:
         _in_parallel([partial(_visit, name, seen, asked, meeting) for name in seen])
         if time.monotonic() >= due or all(_settled(each, meeting) for each in seen.values()):
-            return list(seen.values())
+            return seen
         time.sleep(AGAIN)
 
 
@@ -198,7 +210,6 @@ def _visit(name: str, seen: dict[str, Seen], asked: Asked, meeting: Meeting) -> 
     run = str(fields.get("run", ""))
     if checks:
         meeting.runs[name] = run
-    mtus = fields.get("interfaces")
     seen[name] = Seen(
         name,
         addresses,
@@ -207,8 +218,16 @@ def _visit(name: str, seen: dict[str, Seen], asked: Asked, meeting: Meeting) -> 
         itself=checks and run == meeting.run,
         ports=ports,
         clock=clock,
-        mtus=mtus if isinstance(mtus, dict) else {},
+        mtus=_mtus(fields.get("interfaces")),
     )
+
+
+def _mtus(told: Any) -> dict[str, int]:
+    """Return the interfaces that a peer told, without what is none."""
+    pairs = told.items() if isinstance(told, dict) else ()
+    return {
+        name: mtu for name, mtu in pairs if len(name) <= _NAME_AT_MOST and type(mtu) is int and 0 < mtu <= _MTU_AT_MOST
+    }
 
 
 def _connect(address: str, port: int, bind: str) -> str:
@@ -248,16 +267,23 @@ def _ahead(date: str, before: float, after: float) -> float | None:
     return min(0.0, told + 1 - before)
 
 
-def _finish(seen: Seen, meeting: Meeting, asked: Asked) -> Seen:
+def _finish(name: str, seen: dict[str, Seen], meeting: Meeting, asked: Asked) -> None:
     """Add what is found out once: the route, and whether the peer was heard."""
-    if not seen.addresses:
-        return seen
-    route = read_route(seen.addresses[0], asked.status_port)
-    return seen._replace(route=route, heard=meeting.runs.get(seen.name) in meeting.heard)
+    addresses = seen[name].addresses
+    if addresses:
+        route = read_route(addresses[0], asked.status_port)
+        seen[name] = seen[name]._replace(route=route, heard=meeting.runs.get(name) in meeting.heard)
 
 
 def _in_parallel(jobs: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    """Run jobs in at most THREADS threads, each of which takes the next job until none is left."""
+    waiting = iter(jobs)
+
+    def work() -> None:
+        for job in waiting:
+            job()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in jobs[:THREADS]]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -173,7 +173,10 @@ def _http(head: bytes, answer: Callable[[str], Response], take: Take | None, add
     if len(words) != len(_REQUEST_LINE) or not words[2].startswith("HTTP/1."):
         response = Response(400, _object(error="expected an HTTP/1 request"))
     elif take and words[0] == "POST" and words[1].partition("?")[0] == GROUP:
-        response = take(words[1].partition("?")[2], address)
+        try:
+            response = take(words[1].partition("?")[2], address)
+        except Exception as error:  # noqa: BLE001 -- one bad query must not fill the log with tracebacks
+            response = Response(400, _object(error=f"{GROUP}: {type(error).__name__}: {error}"))
     elif words[0] not in ("GET", "HEAD"):
         response = Response(405, _object(error=f"{words[0]}: expected GET"))
     else:

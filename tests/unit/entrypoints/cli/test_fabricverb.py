@@ -44,7 +44,7 @@ def told(*, right: bool) -> str:
     return f"import os\nprint({MARK!r} + {json.dumps(json.dumps(figures))})\nprint(os.environ['GLOO_SOCKET_IFNAME'])\n"
 
 
-PEERS = ("--peers", "127.0.0.1,127.0.0.2", "--node-rank", "0")
+PEERS = ("--peers", "127.0.0.1,,127.0.0.2", "--node-rank", "0")
 
 
 def test_figures_are_printed_and_a_right_sum_passes(tmp_path: Path) -> None:
@@ -70,6 +70,9 @@ def test_one_rank_has_nothing_to_exchange_and_other_words_are_refused(tmp_path: 
     assert refused.returncode == errors.USAGE
     assert "invalid argument '--nnodes'" in refused.stderr
     assert parse_words(("--node-rank=3", "--master-port", "29600")) == {"--node-rank": 3, "--master-port": 29600}
+    for port in ("0", "99999"):
+        with pytest.raises(errors.EntrypointError, match=f"--master-port {port}: expected a port from 1 to 65535"):
+            parse_words(("--master-port", port))
 
 
 def test_a_host_has_a_rank_for_each_device_or_numa_node() -> None:

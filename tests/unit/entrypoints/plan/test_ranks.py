@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from entrypoints.core.errors import EntrypointError
+from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import RankPlan, ServePlan
 from entrypoints.plan import plan as command
 from entrypoints.plan.ranks import HEAD
+from entrypoints.request.arguments import Options
 from entrypoints.request.vllm_flags import parse_given
-from entrypoints.serve.launch import run_first
+from entrypoints.serve.launch import prepare_host, run_first
 from tests.support import ranks
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA, SMOLLM2
@@ -89,10 +90,19 @@ def test_an_impossible_rank_is_an_error() -> None:
 def test_a_missing_address_is_a_finding_and_has_a_placeholder() -> None:
     made = plan("cuda-h100-8x", "--nnodes", "2")
     given = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
+    engines = plan("cuda-h100-8x", "--nnodes", "2", "-dp", "16", "--data-parallel-address", "10.0.0.1")
 
     assert f"--master-addr {HEAD}" in words(made.ranks[1])
     assert {finding.id for finding in made.findings} >= {"PLAN-120", "PLAN-121"}
-    assert "PLAN-121" not in {finding.id for finding in given.findings}
+    assert "PLAN-121" not in {finding.id for finding in (*given.findings, *engines.findings)}
+
+
+def test_a_server_is_not_started_without_the_first_hosts_address() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1")
+
+    with pytest.raises(EntrypointError, match="--nnodes 2: the address of the first host is not given") as raised:
+        prepare_host(made, PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], {}, Options())
+    assert (raised.value.code, raised.value.hint) == (USAGE, "give the same --master-addr ADDRESS on every host")
 
 
 def test_the_first_hosts_own_address_is_set_if_it_is_a_number() -> None:

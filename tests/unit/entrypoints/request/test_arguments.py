@@ -66,6 +66,7 @@ def test_health_keeps_its_words() -> None:
         (("plan", "--diff", "a"), "--diff requires a value"),
         (("serve", "--status-port", "70000"), "65535"),
         (("serve", "--status-port", "x"), "65535"),
+        (("serve", "--side-channel-port", "0"), "--side-channel-port 0: expected a port from 1 to 65535"),
         (("serve", "--drain-timeout", "nan"), "seconds"),
         (("serve", "--drain-timeout", "-1"), "--drain-timeout -1: expected seconds"),
         (("serve", "--drain-pause", "soon"), "--drain-pause soon: expected seconds"),

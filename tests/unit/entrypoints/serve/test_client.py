@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint
+from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint, parse_url
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,26 @@ def test_a_missing_server_is_unreachable_and_named() -> None:
 def test_a_header_that_cannot_be_sent_is_unreachable_too() -> None:
     with pytest.raises(Unreachable):
         ask(Endpoint("127.0.0.1", 1, key="a\nb"), "/health")
+
+
+def test_an_address_that_no_host_can_have_is_unreachable_too() -> None:
+    with pytest.raises(Unreachable, match="http://a b:1/health"):
+        ask(Endpoint("a b", 1), "/health")
+
+
+def test_a_url_has_a_host_and_may_have_a_port_and_a_path() -> None:
+    assert parse_url("http://h") == (Endpoint("h", 80), "/")
+    assert parse_url("https://[::1]:8443/readyz@1") == (Endpoint("::1", 8443, tls=True), "/readyz@1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("h:8000", "ftp://h/", "http://", "http://h:x/", "http://h:0/", "http://h:65536/", "http://[::1/"),
+        *("http://a b/", "http://h/a b", " http://h/", "http://h\n/", "http://user:secret@h/", "http://u:se@cret@h/"),
+    ],
+)
+def test_what_is_no_url_is_refused_with_the_form_and_without_the_password(url: str) -> None:
+    with pytest.raises(ValueError, match="expected http://HOST:PORT/PATH, without a user") as raised:
+        parse_url(url)
+    assert "cret" not in str(raised.value)

@@ -163,22 +163,22 @@ def test_an_image_without_a_test_says_so(tmp_path: Path) -> None:
 
 
 def test_the_own_address_tells_the_place() -> None:
-    assert find_place("198.51.100.1,127.0.0.1", None, 29501) == Place(1, 2, "198.51.100.1", 29501)
-    assert find_place("127.0.0.1,127.0.0.2", 0, 29501) == Place(0, 2, "127.0.0.1", 29501)
-    assert find_place("", None, 29501) == Place()
+    assert find_place(("198.51.100.1", "127.0.0.1"), None, 1) == Place(1, 2, "198.51.100.1", 1, "198.51.100.1")
+    assert find_place(("127.0.0.1", "127.0.0.2"), 0, 1) == Place(0, 2, "127.0.0.1", 1, "127.0.0.2")
+    assert find_place((), None, 29501) == Place()
 
 
 @pytest.mark.parametrize(
     ("peers", "rank", "reason"),
     [
-        ("198.51.100.1,198.51.100.2", None, "none of them is this host"),
-        ("127.0.0.1,127.0.0.2", None, "2 of them are this host"),
-        ("127.0.0.1,127.0.0.2", 2, "this host"),
-        ("127.0.0.1", None, "expected 2 to 1024 names"),
-        ("127.0.0.1,a b", None, "expected 2 to 1024 names"),
+        (("198.51.100.1", "198.51.100.2"), None, "none of them is this host"),
+        (("127.0.0.1", "127.0.0.2"), None, "2 of them are this host"),
+        (("127.0.0.1", "127.0.0.2"), 5, "--node-rank 5: expected 0 to 1, the place of this host in --peers"),
+        (("127.0.0.1",), None, "--peers 127.0.0.1: expected 2 or more names"),
+        ((), 3, "--node-rank 3 without --peers: expected 2 or more names"),
     ],
 )
-def test_a_place_that_is_not_known_is_an_error(peers: str, rank: int | None, reason: str) -> None:
+def test_a_place_that_is_not_known_is_an_error(peers: tuple[str, ...], rank: int | None, reason: str) -> None:
     with pytest.raises(EntrypointError, match=reason) as caught:
         find_place(peers, rank, 29501)
     assert caught.value.code == USAGE

@@ -264,8 +264,18 @@ def test_health_without_a_supervisor_asks_vllm_itself() -> None:
     assert reason.startswith("not ready: http://127.0.0.1:1/health: ")
 
 
-def test_health_with_an_invalid_port_is_not_ready() -> None:
-    assert health(("--status-port", "many"), (), {})[0] == NOT_READY
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (("--status-port", "many"), "--status-port many: expected a port from 1 to 65535"),
+        (("--url", "http://a b/"), "--url 'http://a b/': expected http://HOST:PORT/PATH"),
+    ],
+)
+def test_health_with_an_invalid_port_or_url_is_not_ready(argv: tuple[str, ...], reason: str) -> None:
+    code, said = health(argv, (), {})
+
+    assert code == NOT_READY
+    assert said.startswith(f"not ready: {reason}")
 
 
 # --- several engines ------------------------------------------------------------------------------------------------

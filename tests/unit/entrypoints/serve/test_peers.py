@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from entrypoints.checks.findings import as_junit
 from entrypoints.cli.cli import main
-from entrypoints.core.errors import EntrypointError
+from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Finding
 from entrypoints.host.host import Host
 from entrypoints.request.arguments import parse_arguments
@@ -75,8 +76,23 @@ def test_a_check_ends_as_soon_as_both_hosts_know_all(asked: Asked) -> None:
 
 
 def test_the_host_itself_may_be_among_the_peers(asked: Asked) -> None:
-    seen, busy = look(asked._replace(peers=(HERE,), wait=5.0))
-    assert (seen, busy) == ((), {})
+    seen, busy = look(asked._replace(peers=(HERE, THERE), wait=0.0))
+    assert ([each.name for each in seen], busy) == ([THERE], {})
+
+
+@pytest.mark.parametrize(
+    ("bind", "names", "message"),
+    [
+        (HERE, (HERE,), f"--peers: {HERE} leads to this host"),
+        ("", (HERE, "127.0.0.1", "no-such-host.invalid"), f"--peers: {HERE}, 127.0.0.1 lead to this host"),
+    ],
+)
+def test_names_that_lead_to_this_host_are_no_other_hosts(
+    asked: Asked, bind: str, names: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(EntrypointError, match=f"{message}, expected another host") as raised:
+        look(asked._replace(peers=names, bind=bind, wait=0.0))
+    assert raised.value.code == USAGE
 
 
 def test_a_host_where_nothing_listens_fails_in_time(asked: Asked) -> None:
@@ -133,6 +149,41 @@ def test_another_programs_port_is_no_host_of_ours(asked: Asked) -> None:
     threading.Thread(target=server.run, daemon=True).start()
 
     assert look(asked)[0][0].failure == "answers 404, and not as drydock does"
+
+
+def test_a_server_of_several_hosts_that_reports_to_a_check_is_refused() -> None:
+    answer = Meeting().take("rank=1&run=abc&phase=join&since=1.5", THERE)
+    assert (answer.status, json.loads(answer.body)) == (400, {"error": "/group: expected check=RUN"})
+
+
+def test_of_a_peers_interfaces_only_possible_ones_are_kept() -> None:
+    told = {"eth0": 9000, "lo": 1 << 16, "n" * 16: 1500, "a": 0, "b": -1, "c": 1 << 21, "d": 1.5, "e": True, "f": "1"}
+    assert peers._mtus(told) == {"eth0": 9000, "lo": 1 << 16}
+    assert peers._mtus(["eth0"]) == {}
+
+
+def test_peers_are_asked_by_a_limited_number_of_threads() -> None:
+    running: list[int] = []
+    done: list[int] = []
+
+    def job(number: int) -> None:
+        running.append(threading.active_count())
+        time.sleep(0.001)
+        done.append(number)
+
+    before = threading.active_count()
+    peers._in_parallel([partial(job, number) for number in range(3 * peers.THREADS)])
+
+    assert sorted(done) == list(range(3 * peers.THREADS))
+    assert before < max(running) <= before + peers.THREADS
+
+
+def test_the_ways_to_peers_are_measured_at_the_same_time(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    both_begun = threading.Barrier(2, timeout=5)
+    monkeypatch.setattr(peers, "read_route", lambda *_: Route(str(both_begun.wait() >= 0)))
+    seen = look(asked._replace(peers=(THERE, "127.0.0.4"), wait=0.0))[0]
+
+    assert [each.route.address for each in seen] == ["True", "True"]
 
 
 def test_a_clock_is_compared_by_whole_seconds() -> None:
@@ -218,13 +269,17 @@ def test_an_rdma_port_is_active_and_has_an_address(tmp_path: Path, state: str, g
 
 
 def test_options_are_parsed() -> None:
-    words = ("check", "--peers", "n1,n2", "--peer-ports", "8000,29501", "--peers-wait", "3", "--status-port", "9001")
+    ports = ("--peer-ports", "8000,29501,8000,9001", "--status-port", "9001")
+    words = ("check", "--peers", "n1,,[::1]", *ports, "--peers-wait", "3")
     parsed = parse_arguments(words)
     asked = parse_peers(parsed.peers, parsed.peer_ports, parsed.options.status_port, parsed.peers_wait)
-    assert asked == Asked(("n1", "n2"), 9001, (8000, 29501), 3.0)
-    for peers_, ports in ((",", ""), ("n1", "0"), ("n1", "65536"), ("n1", "x"), ("n 1", ""), ("http://n1", "")):
-        with pytest.raises(EntrypointError):
-            parse_peers(peers_, ports, 8001, 1.0)
+    assert asked == Asked(("n1", "::1"), 9001, (8000, 29501), 3.0)
+    for names in (",", "[]", "n 1", "http://n1", ",".join(["n"] * 1025)):
+        with pytest.raises(EntrypointError, match="expected at most 1024 names"):
+            parse_arguments(("check", "--peers", names))
+    for ports, status_port in (("0", 8001), ("65536", 8001), ("8000,x", 8001), ("", 0)):
+        with pytest.raises(EntrypointError, match=f"--{'peer-ports' if ports else 'status-port'} .*: expected a port"):
+            parse_peers(("n1",), ports, status_port, 1.0)
     for other in (("--root", "x"), ("--fix-script",)):
         with pytest.raises(EntrypointError, match="--peers cannot be used with"):
             parse_arguments(("check", "--peers", "n1", *other))

@@ -127,6 +127,17 @@ def test_an_invalid_request_gets_an_error(port: int, sent: bytes, status: int) -
     assert exchange(port, sent).startswith(f"HTTP/1.1 {status} ".encode())
 
 
+def test_a_query_that_no_one_expected_gets_400(caplog: pytest.LogCaptureFixture) -> None:
+    listener = listen(0)
+    server = StatusServer(listener, lambda _: Response(200, ""), take=lambda query, _: Response(int(query), ""))
+    threading.Thread(target=server.run, daemon=True).start()
+    answer = exchange(int(listener.getsockname()[1]), b"POST /group?x HTTP/1.1\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"/group: ValueError: invalid literal" in answer
+    assert not caplog.records
+
+
 def test_a_request_in_pieces_is_answered(port: int) -> None:
     with connect(port) as client:
         for piece in (b"GET /x HT", b"TP/1.1\r\nA: b\r", b"\n\r\n"):
