@@ -36,6 +36,9 @@ LONGEST = 60.0
 """Seconds that a client waits for an answer."""
 Note = Callable[[str, str, str], None]
 """Takes a fault, what clients saw, and after what it healed."""
+PAUSE = 4.0
+"""Seconds between two questions of a client. For 1 s after each, vLLM's workers wait with a busy loop, and servers that
+start need the processors."""
 PROMPTS = [", ".join(map(str, range(first, first + 24))) + "," for first in (1200, 2300, 3400, 4500)]
 
 
@@ -116,7 +119,7 @@ class Clients:
             said, text = question(self._url, prompt)
             right = said != "200" or text.split(",")[0] == self._answers[prompt].split(",")[0]
             self.asked.append(Asked(begun - self._begun, time.monotonic() - begun, said, right))
-            self._over.wait(1)  # servers that start again need some of the processors
+            self._over.wait(PAUSE)
 
     def bad(self) -> list[Asked]:
         return [each for each in self.asked if each.said != "200"]
