@@ -79,7 +79,7 @@ def test_what_the_user_sets_wins(tmp_path: Path) -> None:
 @pytest.mark.attack(
     what="the environment of a group in a topology.yaml names a library, another hub and a file as the hub's token",
     before="`topology plan` loaded the library into a process of this machine, and sent that hub the shell's HF_TOKEN",
-    now="the container gets the variables; here they are data, and only the shell says which hub gets which token",
+    after="the container gets the variables; here they are data, and only the shell says which hub gets which token",
 )
 def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Loopback()
