@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,21 @@ from drydock.run.container import FROM_THE_SHELL
 WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
+PROFILE = "DRYDOCK_PROFILE"
+"""Variable with the path of the image's profile."""
+
 PASSED = ("PATH", "LD_LIBRARY_PATH", API_KEY, *FROM_THE_SHELL)
 """Variables of the shell that the entrypoint gets, with proxies: what `run` passes, and what vendors' tools need.
 
 A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.
 """
+
+_PYTHON = (sys.executable, "-I", "-S")
+_WITH_VARIABLES = (
+    "import json, os, sys; sys.path.insert(0, sys.argv[1]); from entrypoints.cli.cli import main; "
+    "sys.exit(main(tuple(sys.argv[2:]), {**os.environ, **json.load(sys.stdin)}))"
+)
+"""Program that calls the entrypoint as its __main__.py does, with more variables as data."""
 
 _CHECK_FAILED = 3
 _USAGE = 2
@@ -38,9 +48,9 @@ _USAGE = 2
 def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
     profile = root / "images" / variant.id / "profile.json"
-    argv = [sys.executable, "-I", "-S", str(root / "entrypoints"), *words]
+    argv = [*_PYTHON, str(root / "entrypoints"), *words]
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
-    return argv, {**passed, "DRYDOCK_PROFILE": str(profile)}
+    return argv, {**passed, PROFILE: str(profile)}
 
 
 def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:
@@ -77,6 +87,22 @@ def ask(variant: Variant, verb: str, host: str = "", root: Path = ROOT) -> Any:
     argv, env = argv_of(variant, words, root)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in (0, _CHECK_FAILED):
+        raise failure(done.returncode, done.stderr)
+    return json.loads(done.stdout)
+
+
+def answer(variant: Variant, words: Sequence[str], given: Mapping[str, str], root: Path = ROOT) -> Any:
+    """Return the JSON that the entrypoint prints for a container with the variables `given`.
+
+    They are data: an LD_PRELOAD that the container needs must not load a library into a process of this machine.
+    Raises InputError and HostError.
+    """
+    _, env = argv_of(variant, words, root)
+    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(root), *words]
+    done = subprocess.run(
+        argv, env=env, input=json.dumps(dict(given)), capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode:
         raise failure(done.returncode, done.stderr)
     return json.loads(done.stdout)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,13 @@ from typing import Any, NamedTuple, Protocol
 from drydock.core.errors import HostError, InputError
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
+
+_HUB = ("HF_", "HUGGING", "MODELSCOPE_")
+"""How variables begin that say where models are downloaded from, where they are kept, and with which token."""
+_OF_THIS_MACHINE = frozenset(
+    {entrypoint.PROFILE, "HOME", "XDG_CACHE_HOME", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "TRANSFORMERS_OFFLINE"}
+)
+"""Other variables by which the entrypoint finds the image's profile and the hub: entrypoints/model/hub.py."""
 
 
 class Asked(NamedTuple):
@@ -50,17 +56,18 @@ class Entrypoint:
     def plan(self, asked: Asked) -> Any:
         """Return the plan of one rank, by the same decisions as in the container. Raises InputError and HostError."""
         words = ("plan", "--root", str(asked.host), "--json", asked.model, *asked.words)
-        return self._json(words, asked.env, str(asked.host))
+        return self._json(words, {**_of_the_container(asked.env), **self._hub}, str(asked.host))
 
     def _json(self, words: Sequence[str], env: Mapping[str, str], host: str) -> Any:
-        argv, own = entrypoint.argv_of(self._variant, words)
-        env = {**own, **self._hub, **env}
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode == 0:
-            return json.loads(done.stdout)
-        error = entrypoint.failure(done.returncode, done.stderr)
-        kind = InputError if isinstance(error, InputError) else HostError
-        raise kind(f"{host}: {error.problems[0]}", *error.problems[1:], hint=error.hint)
+        try:
+            return entrypoint.answer(self._variant, words, env)
+        except (InputError, HostError) as error:
+            raise type(error)(f"{host}: {error.problems[0]}", *error.problems[1:], hint=error.hint) from error
+
+
+def _of_the_container(env: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what says where this machine reads the model: only the shell sends its token to an address."""
+    return {name: value for name, value in env.items() if not name.startswith(_HUB) and name not in _OF_THIS_MACHINE}
 
 
 @contextlib.contextmanager
@@ -72,13 +79,17 @@ def model_folder(model: str, folder: str) -> Iterator[tuple[str, Path | None]]:
     if not folder:
         yield model, None
         return
-    if not (Path(folder) / "config.json").is_file():
+    if not os.path.isfile(f"{folder}/config.json"):  # noqa: PTH113 - Path.is_file raises for a too long name
         raise InputError(f"--model {folder}: found no config.json", hint="name the folder with the model's files")
-    if model.startswith(("/", ".")):
+    if model.startswith("/"):
         yield str(Path(folder).absolute()), None
         return
     with tempfile.TemporaryDirectory(prefix="drydock-hub-") as cache:
         link = Path(cache) / f"models--{model.replace('/', '--')}" / "snapshots" / "main"
-        link.parent.mkdir(parents=True)
-        link.symlink_to(Path(folder).absolute())
+        try:
+            link.parent.mkdir(parents=True)
+            link.symlink_to(Path(folder).absolute())
+        except OSError as error:
+            text = f"model: found {model!r}, expected a hub id such as Qwen/Qwen3-8B: {error.strerror}"
+            raise InputError(text) from error
         yield model, Path(cache)

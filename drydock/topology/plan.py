@@ -23,7 +23,7 @@ from drydock.topology.planned import Because, Rank, Replica, TopologyPlan
 from drydock.topology.ports import UsedPort, collisions
 from drydock.topology.read import Read, super_pod
 from drydock.topology.records import Goals, Topology
-from drydock.topology.words import in_container, is_ip
+from drydock.topology.words import in_container, is_ip, relocated
 
 
 class Images(NamedTuple):
@@ -45,7 +45,7 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     placed = groups.place(topology, known)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
-    context = ranks.Context(read, model or topology.model, variant, moved, facts, wired, {}, {}, placed)
+    context = ranks.Context(read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed)
     context = context._replace(shapes=_shapes(context, placed, ask))
     context = context._replace(ports=ranks.allocated(context))
     replicas, cached = _replicas(context, placed, ask)
@@ -103,9 +103,14 @@ def _question(context: ranks.Context, placement: Placement, rank: int) -> Asked:
     return Asked(
         context.read.hosts[node.name],
         context.model,
-        ranks.words(context, placement, rank),
+        _words(context, placement, rank, context.model),
         ranks.environment(context, placement, node),
     )
+
+
+def _words(context: ranks.Context, placement: Placement, rank: int, model: str) -> tuple[str, ...]:
+    """Return a rank's words where the model's folder is `model`: here, or in the container."""
+    return tuple(relocated(word, context.topology.model, model) for word in ranks.words(context, placement, rank))
 
 
 def _check_ports(topology: Topology, replicas: Iterable[Replica]) -> None:
@@ -145,7 +150,7 @@ def _replicas(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> 
 
 
 def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mapping[str, Any]) -> Rank:
-    node = placement.nodes[rank]
+    node, model = placement.nodes[rank], in_container(context.topology.model)
     argv = tuple(_on_the_node(context, word) for word in found["argv"])
     return Rank(
         node=node.name,
@@ -154,7 +159,7 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
         devices=ranks.devices(placement.group, context.facts[node.name]),
         architecture=ranks.architecture(context.facts[node.name]),
         argv=argv,
-        words=("serve", in_container(context.topology.model), *ranks.words(context, placement, rank)),
+        words=("serve", model, *_words(context, placement, rank, model)),
         env=dict(sorted(ranks.environment(context, placement, node).items())),
         ports=ranks.listens(context, placement, rank, argv),
         before=tuple(tuple(words) for words in found["before"]),
@@ -163,7 +168,7 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
 
 def _on_the_node(context: ranks.Context, text: str) -> str:
     """Write the model as the nodes' containers know it."""
-    return text.replace(context.model, in_container(context.topology.model))
+    return relocated(text, context.model, in_container(context.topology.model))
 
 
 def _decisions(context: ranks.Context, found: Mapping[str, Any]) -> list[Because]:

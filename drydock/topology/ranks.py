@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drydock.core.errors import InputError
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
 from drydock.topology import transfer
 from drydock.topology.groups import Placement
 from drydock.topology.network import Wires
-from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RPC, STATUS, Need, allocate, numbered
+from drydock.topology.ports import API, FLAGS, MASTER, RPC, STATUS, Need, allocate, numbered
 from drydock.topology.read import Read
 from drydock.topology.records import Group, Node, Topology
 from drydock.topology.words import goal_words, is_ip, served_name, user_devices, user_number
@@ -202,10 +201,7 @@ def _fixed(context: Context, group: Group, purpose: str) -> int:
     """Return the port that the user sets for a purpose; 0 if none. Raises InputError for what is no port."""
     port = context.transfer.ports.get(purpose) if context.transfer else None
     name = FLAGS.get(purpose) or (port.variable if port else None)
-    found = user_number(group, name) if name else 0
-    if found > HIGHEST:
-        raise InputError(f"group {group.name}: {name} {found}: expected a port up to {HIGHEST}")
-    return found
+    return user_number(group, name) if name else 0
 
 
 def _own_port(context: Context, group: Group, purpose: str) -> int:

@@ -12,8 +12,12 @@ from drydock.config.strict_yaml import YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
+from drydock.run.access import HOST_FLAG, exposed, value_of
+from drydock.run.asked import is_secret_value
+from drydock.run.entrypoint import PROFILE
 from drydock.topology.records import Group, Topology
-from entrypoints.core.redact import is_secret
+from drydock.topology.words import wanted_address
+from entrypoints.core.redact import is_secret, redact_argv
 
 HOST_AT_MOST = 16 << 20
 """Bytes of a recorded host, as entrypoints/facts/record.py, SIZE_AT_MOST."""
@@ -23,6 +27,8 @@ _OF_THE_PLAN = frozenset(
     {"--model", "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--headless", "--data-parallel-start-rank"}
 )
 """Flags that the plan sets for each rank."""
+_OF_THE_VERB = frozenset({"--root", "--html", "--json", "--diff", "--help", "-h"})
+"""Flags of the entrypoint's `plan`, which would read and write files of this machine. Servers do not take them."""
 _BY_DIGEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 _SUPER_POD = re.compile(r"^\s*Super Pod ID\s*:\s*(\w+)\s*$", re.MULTILINE)
 _PAIR = {"prefill": "decode", "decode": "prefill"}
@@ -60,6 +66,9 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
     """Check that the model and exactly one of target and image are named."""
     if not topology.model or topology.model.startswith("-"):
         yield document.problem(("model",), f"found {topology.model!r}, expected a folder or a hub id"), ""
+    if topology.model.startswith((".", "~")):
+        text = f"found {topology.model!r}, expected a hub id, or the absolute path of a folder that every node has"
+        yield document.problem(("model",), text), "`--model FOLDER` says where the model is on this machine"
     if bool(topology.target) == bool(topology.image):
         found = "both target and image" if topology.target else "neither target nor image"
         hint = "target names a variant of the matrix, image a built image by digest"
@@ -77,9 +86,10 @@ def _check_nodes(topology: Topology, document: YamlDocument) -> Iterator[Problem
         for index, value in _again(getattr(node, field) for node in topology.nodes):
             yield document.problem(("nodes", index, field), f"duplicate {field} {value!r}"), "each node has its own"
     for index, node in enumerate(topology.nodes):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", node.address):
-            text = f"found {node.address!r}, expected a host name or an IP address"
-            yield document.problem(("nodes", index, "address"), text), "ports belong in network.port_base"
+        if wanted := wanted_address(node.address):
+            text = f"found {node.address!r}, expected {wanted}"
+            hint = "ports belong in network.port_base; the host of a name needs an IPv4 address too, not only IPv6"
+            yield document.problem(("nodes", index, "address"), text), hint
 
 
 def _check_groups(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
@@ -107,14 +117,42 @@ def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[P
         if word.partition("=")[0].replace("_", "-") in _OF_THE_PLAN:
             text = f"{word} differs between nodes, so the plan sets it"
             yield document.problem(("groups", index, "flags", place), text), "remove it; `nodes` says how many"
-    words = (word.partition("=")[0] for word in group.flags if word.startswith("--"))
-    for name in filter(is_secret, (*group.env, *words)):
+        if word.partition("=")[0] in _OF_THE_VERB:
+            text = f"{word} is a flag of drydock's plan, which servers do not take"
+            yield document.problem(("groups", index, "flags", place), text), "remove it"
+    host = value_of(group.flags, HOST_FLAG)
+    if host and not exposed(host):
+        text = f"{HOST_FLAG} {host}: neither the router nor another node could connect to the server"
+        yield document.problem(("groups", index, "flags"), text), "remove it: servers listen on every address"
+    for name in dict.fromkeys(_secrets(group)):
+        text = f"{name} {'is' if is_secret(name) else 'has'} a secret, which does not belong in this file"
         hint = "plans and what is rendered from them are kept in files; give the key to the containers themselves"
-        yield document.problem(("groups", index), f"{name} is a secret, which does not belong in this file"), hint
-    for name in group.env:
+        yield document.problem(("groups", index), text), hint
+    yield from _check_variables(index, group, document)
+
+
+def _secrets(group: Group) -> Iterator[str]:
+    """Yield each variable and flag that is a secret, or whose value has one; JSON may name tokens that are text."""
+    yield from (name for name, value in group.env.items() if is_secret_value(name, str(value)))
+    flag = ""
+    for word, shown in zip(group.flags, redact_argv(group.flags), strict=True):
+        flag = word.partition("=")[0] if word.startswith("-") else flag
+        if is_secret(flag) or (shown != word and "{" not in word):
+            yield flag
+
+
+def _check_variables(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:
+    """Check the variables that the user fixes: their names, and that each value reaches the container as written."""
+    for name, value in group.env.items():
+        where = ("groups", index, "env", name)
+        written = document.places[where].source
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            where = ("groups", index, "env", name)
             yield document.problem(where, "not an environment variable"), "vLLM's flags belong in flags"
+        if name == PROFILE:
+            yield document.problem(where, "the image has its own profile, by which the plan is made"), "remove it"
+        if isinstance(value, float) and str(value) != written:
+            text = f"found {written}, which YAML reads as {value}, expected text"
+            yield document.problem(where, text), f'quote it: "{written}"'
 
 
 def _check_roles(topology: Topology, document: YamlDocument) -> Iterator[Problem]:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from math import ceil
 from pathlib import PurePosixPath
 
 from drydock.core.errors import InputError
 from drydock.run.container import MODELS, parse_numbers
+from drydock.topology.ports import HIGHEST
 from drydock.topology.records import Goals, Group
 
 INTENTS = {"input": "--input-range", "output": "--output-range"}
+
+_NAME = re.compile(
+    r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*(?!(\d+|0x[0-9a-f]*)\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
+    re.ASCII | re.IGNORECASE,
+)
+"""A host's name (RFC 1123). Resolvers read one whose last part is a number as an IPv4 address (WHATWG URL, 3.5)."""
 
 
 def is_ip(address: str) -> bool:
@@ -21,6 +29,21 @@ def is_ip(address: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def wanted_address(address: str) -> str:
+    """Return what a node must have instead of an address that other nodes cannot reach; empty if it is right."""
+    if _NAME.fullmatch(address):
+        return _REACHED if f".{address.lower()}".endswith(".localhost") else ""
+    if not is_ip(address):
+        return "a host name or an IP address"
+    found = ipaddress.ip_address(address)
+    if found.version == 6:  # noqa: PLR2004 - of IP
+        return "an IPv4 address: IPv6 addresses are not supported yet"
+    return _REACHED if found.is_loopback or found.is_unspecified or found.is_multicast else ""
+
+
+_REACHED = "an address at which other nodes reach it"
 
 
 def url(address: str, port: int) -> str:
@@ -38,6 +61,13 @@ def in_container(model: str) -> str:
     return f"{MODELS}/{served_name(model)}" if model.startswith("/") else model
 
 
+def relocated(text: str, folder: str, to: str) -> str:
+    """Write another path for a folder where a text names it or what is below it, but not where it is part of a name."""
+    if folder == to or not folder.startswith("/"):
+        return text
+    return re.sub(rf"""(?<![^\s="'(\[,:]){re.escape(folder.rstrip("/"))}(?![^\s/"')\],:;])""", lambda _: to, text)
+
+
 def goal_words(goals: Goals, group: Group) -> dict[str, str]:
     """Return the goals as flags. Each request visits one server of a role, so these share the concurrency equally."""
     found = {flag: f"{r[0]},{r[1]}" for name, flag in INTENTS.items() if (r := getattr(goals, name))}
@@ -53,16 +83,18 @@ def user_devices(group: Group, there: Sequence[int]) -> tuple[int, ...]:
 
 
 def user_number(group: Group, name: str) -> int:
-    """Return the number that a group's flags or environment set; 0 if none. Raises InputError for another text."""
+    """Return the port that a group's flags or environment set; 0 if none. Raises InputError for what is no port."""
     text = str(group.env[name]) if name in group.env else _flag(group, name)
-    if text and not (text.isascii() and text.isdigit()):
-        raise InputError(f"group {group.name}: {name}: found {text!r}, expected a port")
-    return int(text or 0)
+    if text is None:
+        return 0
+    if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or not 1 <= int(text) <= HIGHEST:
+        raise InputError(f"group {group.name}: {name}: found {text!r}, expected a port from 1 to {HIGHEST}")
+    return int(text)
 
 
-def _flag(group: Group, name: str) -> str:
-    """Return the last value of a flag."""
-    found = ""
+def _flag(group: Group, name: str) -> str | None:
+    """Return the last value of a flag; None if the group does not have it."""
+    found = None
     for index, word in enumerate(group.flags):
         flag, equals, value = word.partition("=")
         if flag.replace("_", "-") == name:

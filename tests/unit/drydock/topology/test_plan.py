@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ from drydock.topology.asked import Asked, Entrypoint
 from drydock.topology.plan import Images, plan
 from drydock.topology.planned import Rank, TopologyPlan
 from drydock.topology.read import read_topology
-from tests.support.topology_files import EXAMPLES, TRIO, planned, write
+from drydock.topology.words import relocated
+from tests.support.loopback import Loopback
+from tests.support.topology_files import EXAMPLES, SMOLLM2, TRIO, planned, write, write_model
 
 CPU, H100 = "cpu-xeon8380-2s", "cuda-h100-8x"
 
@@ -71,6 +76,66 @@ def test_what_the_user_sets_wins(tmp_path: Path) -> None:
     assert rank.words.count("--port") == 1
 
 
+@pytest.mark.attack(
+    what="the environment of a group in a topology.yaml names a library, another hub and a file as the hub's token",
+    before="`topology plan` loaded the library into a process of this machine, and sent that hub the shell's HF_TOKEN",
+    after="the container gets the variables; here they are data, and only the shell says which hub gets which token",
+)
+def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Loopback()
+    threading.Thread(target=hub.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_TOKEN", "t")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    loaded = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(tmp_path / "loaded")}
+    env = {**loaded, "HF_ENDPOINT": hub.url, "HF_TOKEN_PATH": "/etc/passwd", "MODELSCOPE_DOMAIN": hub.url}
+    own = f"    role: decode\n    env: {json.dumps(env)}\n"
+    made = _plan(tmp_path, TRIO.replace("    role: decode\n", own))
+    variant = find(read_matrix(ROOT), "cpu")
+    for more in ({}, {"VLLM_USE_MODELSCOPE": "true"}):
+        with contextlib.suppress(InputError):  # the image has no package modelscope
+            Entrypoint(variant).plan(Asked(tmp_path / "host.json", "some/model", (), {**env, **more}))
+    hub.shutdown()
+    assert env.items() <= _ranks(made)["d0"].env.items()
+    assert not [*tmp_path.glob("loaded*")]
+    assert hub.requests == []
+
+
+def test_a_groups_environment_decides_as_in_the_container(tmp_path: Path) -> None:
+    write(tmp_path, "", CPU)
+    ask = Entrypoint(find(read_matrix(ROOT), "cpu"))
+    model = str(write_model(tmp_path / "model", SMOLLM2))
+    made = ask.plan(Asked(tmp_path / "host.json", model, (), {"LD_PRELOAD": "/x/evil.so"}))
+    (said,) = [each for each in made["reasons"] if each["setting"] == "LD_PRELOAD"]
+    assert (said["value"], said["origin"]) == ("/x/evil.so", "environment")
+
+
+@pytest.mark.parametrize("model", ["/m", "/m/"])
+def test_files_of_the_model_are_named_as_in_the_container(model: str, tmp_path: Path) -> None:
+    flags = "flags: [--chat-template, /m/t.jinja, --tokenizer=/m, --download-dir, /mnt/m]"
+    text = TRIO.replace("/models/m", model).replace("    role: decode\n", f"    role: decode\n    {flags}\n")
+    rank = _ranks(_plan(tmp_path, text))["d0"]
+    expected = ["--chat-template", "/models/m/t.jinja", "--tokenizer=/models/m", "--download-dir", "/mnt/m"]
+    assert rank.words[1] == "/models/m"
+    assert list(rank.words[-5:]) == expected
+    assert set(expected) <= set(rank.argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/m", "/n"),
+        ("--a=/m/t", "--a=/n/t"),
+        ('{"model": "/m/d"}', '{"model": "/n/d"}'),
+        ("read from /m, and /m/a", "read from /n, and /n/a"),
+        ("/mnt/m", "/mnt/m"),
+        ("/models/m/t", "/models/m/t"),
+        ("/m.old", "/m.old"),
+    ],
+)
+def test_only_whole_paths_are_relocated(text: str, expected: str) -> None:
+    assert relocated(text, "/m", "/n") == expected
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -87,12 +152,22 @@ def test_what_the_user_sets_wins(tmp_path: Path) -> None:
         (
             "    role: decode\n",
             "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: x}\n",
-            "VLLM_NIXL_SIDE_CHANNEL_PORT: found 'x', expected a port",
+            "VLLM_NIXL_SIDE_CHANNEL_PORT: found 'x', expected a port from 1 to 65535",
         ),
         (
             "    role: decode\n",
             "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 70000}\n",
-            "SIDE_CHANNEL_PORT 70000: expected a port up to 65535",
+            "SIDE_CHANNEL_PORT: found '70000', expected a port from 1 to 65535",
+        ),
+        (
+            "    role: decode\n",
+            "    role: decode\n    flags: [--port, '0']\n",
+            "group decode: --port: found '0', expected a port from 1 to 65535",
+        ),
+        (
+            "    role: decode\n",
+            "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: ''}\n",
+            "SIDE_CHANNEL_PORT: found '', expected a port from 1 to 65535",
         ),
         ("router:", "network: {interface: eth7}\nrouter:", "node p0: no interface eth7 is up, found eth0"),
         (

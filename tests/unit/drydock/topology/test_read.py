@@ -38,6 +38,13 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
         ("name: p1", "name: p0", "nodes[1].name: duplicate name 'p0' (line 5", "each node has its own"),
         ("10.0.0.2", "10.0.0.1", "nodes[1].address: duplicate address '10.0.0.1'", "each node has its own"),
         ("address: 10.0.0.1", "address: -o", "nodes[0].address: found '-o', expected a host name", "ports belong"),
+        ("10.0.0.1", "10.0.0.1:22", "found '10.0.0.1:22', expected a host name or an IP address", "ports belong"),
+        ("10.0.0.1", "10.0.0.999", "found '10.0.0.999', expected a host name or an IP address", ""),
+        ("10.0.0.1", "0x7f.0x1", "found '0x7f.0x1', expected a host name or an IP address", ""),
+        ("10.0.0.1", "127.0.0.1", "found '127.0.0.1', expected an address at which other nodes reach it", ""),
+        ("10.0.0.1", "0.0.0.0", "found '0.0.0.0', expected an address at which other nodes reach it", ""),
+        ("10.0.0.1", "a.Localhost", "found 'a.Localhost', expected an address at which other nodes", ""),
+        ("10.0.0.1", "'fd00::1'", "'fd00::1', expected an IPv4 address: IPv6 addresses are not supp", "not only IPv6"),
         ("name: decode", "name: prefill", "groups[1].name: duplicate name 'prefill'", "each group has its own"),
         ("[p0, p1]", "[p0, p11]", "groups[0].among[1]: unknown node 'p11'", "did you mean 'p1'?"),
         ("[p0, p1]", "[p0, p0]", "groups[0].among[1]: duplicate node 'p0'", ""),
@@ -48,11 +55,20 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
         ("{node: p0}", "{node: p9}", "router.node: unknown node 'p9'", ""),
         ("[16, 512]", "[512, 16]", "goals.input: found [512, 16], expected the shortest first", "write [16, 512]"),
         ("model: /models/m", "model: --help", "model: found '--help', expected a folder or a hub id", ""),
+        ("model: /models/m", "model: ./m", "model: found './m', expected a hub id, or the absolute path", "--model"),
         ("role: decode", "role: decode\n    flags: [x]", "flags[0]: found 'x', expected a flag", "write"),
         ("role: decode", "role: decode\n    flags: [-n, '2']", "flags[0]: -n differs between nodes", "remove it"),
         ("role: decode", "role: decode\n    env: {--port: 1}", "env.--port: not an environment variable", "in flags"),
         ("role: decode", "role: decode\n    env: {HF_TOKEN: x}", "groups[1]: HF_TOKEN is a secret", "kept in files"),
         ("role: decode", "role: decode\n    flags: [--api-key=x]", "groups[1]: --api-key is a secret", "kept in files"),
+        ("role: decode", "role: decode\n    flags: [--ssl, 'http://a:b@c']", "--ssl has a secret", "kept in files"),
+        ("role: decode", "role: decode\n    env: {https_proxy: 'http://a:b@c'}", "https_proxy has a secret", "kept in"),
+        ("role: decode", "role: decode\n    env: {DRYDOCK_PROFILE: /x}", "E: the image has its own profile", "remove"),
+        ("role: decode", "role: decode\n    env: {E: 1.50}", "found 1.50, which YAML reads as 1.5", 'quote it: "1.50"'),
+        ("role: decode", "role: decode\n    flags: [--html=x]", "flags[0]: --html=x is a flag of drydock's plan", ""),
+        ("role: decode", "role: decode\n    flags: [--root, x]", "flags[0]: --root is a flag of drydock's plan", ""),
+        ("role: decode", "role: decode\n    flags: [--host=127.0.0.1]", "--host 127.0.0.1: neither the rout", "remove"),
+        ("role: decode", "role: decode\n    flags: [--host, localhost]", "--host localhost: neither the router", ""),
         ("replicas: 2", "replicas: 0", "groups[0].replicas: found 0, expected", ""),
         ("host: host.json}", "host: none.json}", "nodes[0].host: none.json: cannot be read: No such", "facts --rec"),
     ],
@@ -61,6 +77,12 @@ def test_what_is_wrong_is_refused(tmp_path: Path, old: str, new: str, problem: s
     error = str(_refused(tmp_path, TRIO.replace(old, new, 1)))
     assert problem in error
     assert hint in error
+
+
+def test_what_looks_like_a_mistake_and_is_none_is_read(tmp_path: Path) -> None:
+    fixed = 'flags: [--host, 0.0.0.0, --hf-overrides, \'{"stop_token": "x"}\']\n    env: {A: 1.5, LD_PRELOAD: /x.so}'
+    text = TRIO.replace("role: decode", f"role: decode\n    {fixed}").replace("10.0.0.1", "10.0.0.1.nodes.example")
+    assert read_topology(write(tmp_path, text)).topology.groups[1].env == {"A": 1.5, "LD_PRELOAD": "/x.so"}
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:

@@ -102,6 +102,15 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
         verbs.planned(write(tmp_path, TRIO), str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a/" + "b" * 300])
+def test_a_too_long_name_is_refused(name: str, tmp_path: Path) -> None:
+    path, folder = write(tmp_path, TRIO.replace("/models/m", name)), str(write_model(tmp_path / "model", SMOLLM2))
+    with pytest.raises(InputError, match=r"model: found 'a.*', expected a hub id such as .*: File name too long"):
+        verbs.planned(path, folder)
+    with pytest.raises(InputError, match=r"found no config\.json"):
+        verbs.planned(path, name)
+
+
 def test_findings_have_the_prefix_of_topologies() -> None:
     assert [*FINDINGS] == sorted(FINDINGS)
     assert all(re.fullmatch(r"TOPO-\d{3}", name) for name in FINDINGS)
