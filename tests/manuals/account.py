@@ -68,7 +68,8 @@ def _account(account: Account, rows: Rows, anchors: Mapping[tuple[str, str], str
     cells = (_row(account, section, step, rows, anchors) for section in account.sections for step in section.steps)
     steps = table(["lines", "section", "step", "drydock", "differs, or out of scope"], cells)
     empty = ", ".join(f"{cell(section.title)} ({section.line})" for section in account.sections if not section.steps)
-    headings = textwrap.fill(f"Headings, by line, that contain no step themselves: {empty}.", 120, break_on_hyphens=False)
+    headings = f"Headings, by line, that contain no step themselves: {empty}."
+    headings = textwrap.fill(headings, 120, break_on_hyphens=False)
     return steps + (f"\n{headings}\n" if empty else "")
 
 
