@@ -15,7 +15,7 @@ from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.run import nodes
-from drydock.run.container import MODELS, Bind, Container, RunRequest, container, name_of
+from drydock.run.container import MODELS, Bind, Container, RunRequest, container, is_image, name_of
 from drydock.run.machine import Machine
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
 from drydock.topology.words import is_ip
@@ -177,6 +177,10 @@ def _problems(plan: TopologyPlan) -> Iterable[str]:
     for node, address in both:
         if known[node] != address:
             yield f"node {node}: found the addresses {known[node]!r} and {address!r}, expected one"
+    images = (("image", plan.image), *((("router.image", plan.router.image),) if plan.router else ()))
+    for where, image in images:
+        if not is_image(image):
+            yield f"{where}: found {image!r}, expected a reference such as registry.example/vllm:1"
     if plan.model.startswith("/") and ".." in PurePosixPath(plan.model).parts:
         yield f"model: found {plan.model!r}, expected a path without .."
     yield from _taken(plan)

@@ -325,6 +325,17 @@ def test_a_rank_that_cannot_run_is_an_error_in_every_format(change: dict[str, An
             files_of(other, kind)
 
 
+@pytest.mark.parametrize("image", ["evil${HOME}/x:${SECRET}", "$(id)", "-x", ""])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+def test_an_image_that_a_format_could_expand_is_an_error(kind: str, image: str) -> None:
+    plan = topologies.disaggregated()
+    assert plan.router
+    router = plan.router.model_copy(update={"image": image})
+    for where, change in (("image", {"image": image}), (r"router\.image", {"router": router})):
+        with pytest.raises(InputError, match=f"^{where}: found {re.escape(repr(image))}, expected a reference"):
+            files_of(plan.model_copy(update=change), kind)
+
+
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
