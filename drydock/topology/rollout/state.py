@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from drydock.core.errors import InputError, nearest
 from drydock.core.files import dumps, exclusive, parse_json, read_bounded, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.names import OneLine
-from drydock.model.record import Count, Identifier, Record, dump
+from drydock.model.record import IDENTIFIER_AT_MOST, Count, Identifier, Record, dump
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.playbook.run import Ssh
 from drydock.topology.render.chips import Commands
@@ -58,16 +59,21 @@ def checked_format(kind: str) -> Literal["compose", "ansible"]:
 
 def name_of(file: Path) -> str:
     """Return a topology's name: that of its file, or of the folder of a topology.yaml or plan.json."""
-    stem = file.absolute().parent.name if file.stem in ("topology", "plan") else file.stem
-    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "topology"
+    stem = _whole(file).parent.name if file.stem in ("topology", "plan") else file.stem
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:IDENTIFIER_AT_MOST].strip("-") or "topology"
+
+
+def _whole(path: str | Path) -> Path:
+    """Return a path from the root and without `..`; links stay, so that what `current` names can be replaced."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps `..`, Path.resolve follows links
 
 
 class TopologyPlace:
     """The folder of one topology: `.cache/topology/NAME` in the checkout, or one that the user names."""
 
     def __init__(self, file: Path, output: str = "", root: Path = ROOT) -> None:
-        self.file, self.name = file, name_of(file)
-        self.folder = Path(output).absolute() if output else root / ".cache" / "topology" / self.name
+        self.file, self.name = _whole(file), name_of(file)
+        self.folder = _whole(output) if output else root / ".cache" / "topology" / self.name
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -84,8 +90,8 @@ class TopologyPlace:
             found = made(TopologyState, str(path), parse_json(read_bounded(path, STATE_AT_MOST), str(path)))
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
-        if found.file != str(self.file.absolute()):
-            text = f"{self.folder}: it runs {found.file}, not {self.file.absolute()}"
+        if found.file != str(self.file):
+            text = f"{self.folder}: it runs {found.file}, not {self.file}"
             raise InputError(text, hint="give each topology a folder of its own with --output")
         return found
 

@@ -141,6 +141,23 @@ def test_the_folder_has_the_name_of_the_file(tmp_path: Path) -> None:
     assert TopologyPlace(Path("a.yaml"), output=str(tmp_path / "o")).folder == tmp_path / "o"
 
 
+def test_one_file_has_one_place_however_its_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "two" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "two" / "below")
+    whole = TopologyPlace(tmp_path / "two" / "topology.yaml", root=tmp_path)
+    whole.write(kept(whole.file))
+
+    for path in ("../topology.yaml", "../../two/./topology.yaml"):
+        assert TopologyPlace(Path(path), root=tmp_path).read() == kept(whole.file)
+    assert TopologyPlace(Path("a.yaml"), output="../o").folder == tmp_path / "two" / "o"
+
+
+def test_a_long_name_is_cut_to_an_identifier(tmp_path: Path) -> None:
+    place = TopologyPlace(tmp_path / f"{'a' * 62}-{'b' * 100}.yaml", root=tmp_path)
+    assert place.name == "a" * 62
+    assert TopologyState(**{**dict(kept(place.file)), "name": place.name}).name == place.name
+
+
 def test_what_runs_is_read_again(tmp_path: Path) -> None:
     place = TopologyPlace(tmp_path / "a.yaml", root=tmp_path)
     assert place.read() is None
