@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from drydock.model.names import OneLine
 
 IDENTIFIER_AT_MOST = 63
-"""Characters: those of a label in Kubernetes and DNS (RFC 1123). A file's name may have 255 with what is added to it."""
+"""Characters, as many as a label in DNS and Kubernetes has (RFC 1123)."""
 IDENTIFIER = rf"^[a-z0-9][a-z0-9._-]{{0,{IDENTIFIER_AT_MOST - 1}}}$"
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
