@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology import verbs
+from drydock.topology import init, verbs
 from drydock.topology.findings import FINDINGS
-from drydock.topology.read import read_topology
+from drydock.topology.read import HOST_AT_MOST, read_topology
 from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model
 
 
@@ -62,6 +62,48 @@ def test_init_needs_hosts_with_names_of_their_own(tmp_path: Path) -> None:
         verbs.begin(tmp_path, tmp_path / "topology.yaml", "m", "cpu")
     with pytest.raises(InputError, match="a second host with the name a"):
         verbs.begin(_hosts(tmp_path, "a.json", "A.json"), tmp_path / "topology.yaml", "m", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"commands": {', "invalid JSON"),
+        (b"\xff{}", "invalid JSON"),
+        (" " * (HOST_AT_MOST + 1), "larger than 16 MiB"),
+        (None, "No such file"),
+    ],
+    ids=["cut off", "no text", "too large", "a link to nothing"],
+)
+@pytest.mark.parametrize("name", ["b.json", "b/host.json"])
+def test_init_leaves_out_no_host_that_it_cannot_read(
+    tmp_path: Path, name: str, content: str | bytes | None, problem: str
+) -> None:
+    hosts = _hosts(tmp_path, "a.json")
+    path = hosts / name
+    path.parent.mkdir(exist_ok=True)
+    if content is None:
+        path.symlink_to("absent")
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))}: .*{problem}"):
+        verbs.begin(hosts, tmp_path / "topology.yaml", "m", "cpu")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"model": "m"}'])
+def test_init_names_what_is_no_host(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = _hosts(tmp_path, "a.json")
+    (hosts / "plan.json").write_text(content)
+    assert [*init.find_hosts(hosts)] == ["a"]
+    assert re.search(r"plan\.json: not a recorded host.*; it is left out", capsys.readouterr().err)
+
+
+def test_init_writes_nothing_that_is_no_topology(tmp_path: Path) -> None:
+    output = tmp_path / "topology.yaml"
+    with pytest.raises(InputError, match=r"model: found .*, expected text on one line"):
+        verbs.begin(_hosts(tmp_path, "a.json"), output, "x\ny", "cpu")
+    with pytest.raises(InputError, match=r"nodes\[1\]\.host: found .*, expected text on one line"):
+        verbs.begin(_hosts(tmp_path, "b\nc.json"), output, "x", "cpu")
+    assert not output.exists()
 
 
 def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
