@@ -5,6 +5,8 @@ It prints as sorted JSON; every format is rendered from it and from nothing else
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record
 from drydock.topology.records import Port, Role
@@ -52,7 +54,7 @@ class Replica(Record):
     group: Identifier
     role: Role
     number: Count
-    ranks: tuple[Rank, ...]
+    ranks: tuple[Rank, ...] = Field(min_length=1)
     reasons: tuple[Because, ...] = ()
 
 

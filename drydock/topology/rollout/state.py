@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from drydock.config.matrix import find, read_matrix
 from drydock.config.validation import made
 from drydock.core.errors import InputError, nearest
@@ -43,7 +45,7 @@ class TopologyState(Record):
     """How Ansible logs in; a key is a file's name, not its content."""
     number: Count = 1
     """Of the plan that clients use: each roll adds one."""
-    plans: tuple[TopologyPlan, ...]
+    plans: tuple[TopologyPlan, ...] = Field(min_length=1)
     """What runs; clients use the first."""
 
 

@@ -176,12 +176,13 @@ def test_the_folder_of_another_file_is_refused(tmp_path: Path) -> None:
         place.read()
 
 
-def test_a_broken_state_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("change", "problem"), [({"numbr": 1}, "numbr"), ({"plans": []}, "plans: .* at least 1")])
+def test_a_broken_state_is_named(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     place = TopologyPlace(tmp_path / "a.yaml", root=tmp_path)
     place.write(kept(place.file))
     path = place.folder / state.STATE
-    path.write_text(path.read_text().replace('"number"', '"numbr"'))
-    with pytest.raises(InputError, match="numbr"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=problem):
         place.read()
 
 
