@@ -8,7 +8,9 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.topology import init, verbs
+from drydock.topology import render as rendering
 from drydock.topology.findings import FINDINGS
+from drydock.topology.planned import PLAN_AT_MOST
 from drydock.topology.read import HOST_AT_MOST, read_topology
 from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model
 
@@ -118,12 +120,23 @@ def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     assert "TOPO-004" not in text
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "x", '{"model": 1}'])
-def test_what_is_no_plan_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{}", "missing key 'replicas'"),
+        ("[]", "expected a JSON object"),
+        ("x", "invalid JSON"),
+        ('{"model": 1}', "model: found 1, .* expected text"),
+        (" " * (PLAN_AT_MOST + 1), "larger than 64 MiB"),
+    ],
+    ids=["nothing", "a list", "no JSON", "a number", "too large"],
+)
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"plan\.json"):
-        verbs.planned(path)
+    for read in (verbs.planned, lambda path: rendering.write(path, "compose", tmp_path / "out")):
+        with pytest.raises(InputError, match=rf"plan\.json: .*{problem}"):
+            read(path)
 
 
 def test_an_image_by_digest_means_the_variant_whose_lock_has_it(tmp_path: Path) -> None:
