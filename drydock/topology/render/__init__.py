@@ -11,13 +11,13 @@ from pathlib import Path
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
-from drydock.core.files import below, parse_json, read_bounded, write_atomically
+from drydock.core.files import parse_json, read_bounded
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.run.kubernetes import remarks as pod_remarks
 from drydock.topology.planned import TopologyPlan, read_plan
 from drydock.topology.read import HOST_AT_MOST
-from drydock.topology.render import ansible, compose, kubernetes, ranktable
+from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable
 from drydock.topology.render.chips import Commands, address
 from drydock.topology.render.parts import RANKTABLES, placed
 
@@ -27,24 +27,25 @@ _PODS = ("kubernetes", "disaggregatedset")
 
 
 def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
-    """Render a plan's file into a folder and return the files that changed. Raises InputError."""
+    """Render a plan's file into a folder and return the files that changed.
+
+    What an earlier plan left there goes. Raises InputError and DiskFullError.
+    """
     if kind not in FORMATS:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output}: found a file, expected a folder, or a name for one")
     whole = read_plan(plan)
     variant = find(read_matrix(ROOT), whole.variant)
     recorded = read_hosts(Path(hosts), whole) if hosts else {}
     files = render(whole, variant, kind, recorded)
     for text in remarks(whole, variant) if kind in _PODS else ():
         log(text)
-    return tuple(path for name, text in files.items() if write_atomically(path := below(output, name), text))
+    return folder.replace(output, "kubernetes" if kind in _PODS else kind, files)
 
 
-def read_hosts(folder: Path, plan: TopologyPlan) -> dict[str, Commands]:
+def read_hosts(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
     """Read each node's recorded commands, from NODE.json or NODE/host.json. Raises InputError."""
     nodes = sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
-    return {node: _commands(_host(folder, node)) for node in nodes}
+    return {node: _commands(_host(hosts, node)) for node in nodes}
 
 
 def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
@@ -94,9 +95,9 @@ def chips_of(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dic
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _host(folder: Path, node: str) -> Path:
+def _host(hosts: Path, node: str) -> Path:
     """Return a node's recorded host. Raises InputError."""
-    places = (folder / f"{node}.json", folder / node / "host.json")
+    places = (hosts / f"{node}.json", hosts / node / "host.json")
     for place in places:
         if place.is_file():
             return place

@@ -14,7 +14,16 @@ from pydantic import Field
 from drydock.config.matrix import find, read_matrix
 from drydock.config.validation import made
 from drydock.core.errors import InputError, nearest
-from drydock.core.files import dumps, exclusive, parse_json, read_bounded, write_atomically
+from drydock.core.files import (
+    check_below,
+    dumps,
+    exclusive,
+    make_folder,
+    parse_json,
+    read_bounded,
+    unwritable,
+    write_atomically,
+)
 from drydock.core.paths import ROOT
 from drydock.model.names import OneLine
 from drydock.model.record import IDENTIFIER_AT_MOST, Count, Identifier, Record, dump
@@ -26,7 +35,7 @@ from drydock.topology.rollout.compose import Compose
 from drydock.topology.rollout.runner import Runner
 
 FORMATS = ("compose", "ansible")
-STATE = "state.json"
+STATE, LOCK = "state.json", "lock"
 STATE_AT_MOST = 64 << 20
 """Bytes; two plans of a thousand ranks have half of that."""
 _KUBERNETES = ("kubernetes", "disaggregatedset", "k8s")
@@ -80,7 +89,10 @@ class TopologyPlace:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other runs away from this topology while the block runs."""
-        with exclusive(self.folder / "lock"):
+        check_below(self.folder, (LOCK, STATE))
+        with unwritable(self.folder):
+            make_folder(self.folder)
+        with exclusive(self.folder / LOCK):
             yield
 
     def read(self) -> TopologyState | None:

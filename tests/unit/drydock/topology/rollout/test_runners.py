@@ -15,7 +15,7 @@ from drydock.engine import compose as plugin
 from drydock.topology.playbook import run as running
 from drydock.topology.rollout import ansible, slices, state, verbs
 from drydock.topology.rollout.ansible import Ansible
-from drydock.topology.rollout.compose import project_files
+from drydock.topology.rollout.compose import Compose, project_files
 from drydock.topology.rollout.state import TopologyPlace, TopologyState, checked_format
 from tests.support import topologies
 
@@ -184,6 +184,22 @@ def test_a_broken_state_is_named(tmp_path: Path, change: dict[str, Any], problem
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InputError, match=problem):
         place.read()
+
+
+@pytest.mark.parametrize("output", ["/dev/null", "/dev/null/x", "state", "lock"])
+def test_a_folder_that_is_none_is_named_before_anything_starts(tmp_path: Path, output: str) -> None:
+    (tmp_path / "state" / state.STATE).mkdir(parents=True)
+    (tmp_path / "lock" / "lock").mkdir(parents=True)
+    place = TopologyPlace(tmp_path / "a.yaml", output=str(tmp_path / output))
+    with pytest.raises(InputError, match=r"/dev/null: found a file, expected a folder|found a folder, expected a file"):
+        verbs.down(place)
+
+
+def test_compose_is_started_only_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "ensure", lambda: None)
+    (tmp_path / "compose.yaml").mkdir()
+    with pytest.raises(InputError, match=r"compose\.yaml: found a folder, expected a file"):
+        Compose("p", tmp_path, topologies.variant("cpu"), HOLDER, {}).start((PLAN,))
 
 
 def test_kubernetes_is_left_to_the_cluster() -> None:
