@@ -87,7 +87,10 @@ def _settings(placed: _Placed) -> dict[str, str]:
 
 
 def options(argv: tuple[str, ...]) -> dict[str, str]:
-    """Return a command as settings: each flag with its values as a shell reads them, and what comes before them."""
+    """Return a command as settings: each flag with its values, and what comes before the first flag.
+
+    Values that are empty or have spaces are quoted, so that two values never look like one.
+    """
     found: dict[str, list[str]] = {"command": []}
     name = "command"
     for word in argv:
@@ -96,7 +99,11 @@ def options(argv: tuple[str, ...]) -> dict[str, str]:
             found.setdefault(name, []).extend([value] if equals else [])
         else:
             found[name].append(word)
-    return {name: shlex.join(values) for name, values in found.items()}
+    return {name: " ".join(map(_quoted, values)) for name, values in found.items()}
+
+
+def _quoted(value: str) -> str:
+    return value if value and value.split() == [value] else shlex.quote(value)
 
 
 def _router(plan: TopologyPlan) -> dict[str, str]:
