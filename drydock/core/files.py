@@ -186,7 +186,7 @@ def check_below(folder: Path, names: Iterable[str]) -> None:
     with unwritable(folder):
         problems = dict.fromkeys(problem for name in names if (problem := blocked(below(folder, name))))
     if problems:
-        raise InputError(*problems, hint="remove it, or choose another folder")
+        raise InputError(*problems, hint="choose another folder, or move that away")
 
 
 def blocked(path: Path) -> str:
