@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -171,6 +171,43 @@ def write_atomically(path: Path, content: str | bytes) -> bool:
     return True
 
 
+def write_below(folder: Path, files: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write files (path below the folder → content), and return those whose content changed.
+
+    Raises InputError, before it writes the first, if a path cannot be a file's; also if a write fails; DiskFullError.
+    """
+    check_below(folder, files)
+    with unwritable(folder):
+        return tuple(path for name, text in files.items() if write_atomically(path := below(folder, name), text))
+
+
+def check_below(folder: Path, names: Iterable[str]) -> None:
+    """Check that files below a folder can be written. Raises InputError with what is in the way."""
+    with unwritable(folder):
+        problems = dict.fromkeys(problem for name in names if (problem := blocked(below(folder, name))))
+    if problems:
+        raise InputError(*problems, hint="choose another folder, or move that away")
+
+
+def blocked(path: Path) -> str:
+    """Return what is where a file and its folders must be; empty if nothing is in the way."""
+    for folder in reversed(path.parents):
+        if os.path.lexists(folder) and not folder.is_dir():
+            return f"{folder}: found a file, expected a folder, or a name for one"
+    return f"{path}: found a folder, expected a file" if path.is_dir() else ""
+
+
+@contextlib.contextmanager
+def unwritable(folder: Path) -> Iterator[None]:
+    """Turn every OSError of writes below a folder that the user named into an InputError, or a DiskFullError."""
+    try:
+        with disk_full(folder):
+            yield
+    except OSError as error:
+        hint = "choose another folder with --output"
+        raise InputError(f"{error.filename or folder}: {error.strerror}", hint=hint) from error
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Yield a temporary file that is renamed to `path` if the block succeeds, and removed if it fails."""
@@ -204,7 +241,8 @@ def disk_full(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in UNWRITABLE:
             raise InputError(
-                f"{error.filename or path}: {error.strerror}", hint="set DRYDOCK_CACHE to a writable folder"
+                f"{error.filename or path}: {error.strerror}",
+                hint="choose a folder that you can write to; DRYDOCK_CACHE names drydock's own",
             ) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

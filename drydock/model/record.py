@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from drydock.model.names import OneLine
 
-IDENTIFIER = r"^[a-z0-9][a-z0-9._-]*$"
+IDENTIFIER_AT_MOST = 63
+"""Characters, as many as a label in DNS and Kubernetes has (RFC 1123)."""
+IDENTIFIER = rf"^[a-z0-9][a-z0-9._-]{{0,{IDENTIFIER_AT_MOST - 1}}}$"
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]

@@ -27,7 +27,7 @@ from drydock.model.record import dump
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
 from drydock.topology import verbs as topologies
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.planned import TopologyPlan, read_plan
 from drydock.topology.ports import API
 from drydock.topology.rollout import asking, ready
 from drydock.topology.rollout import verbs as rollout
@@ -98,7 +98,7 @@ def serve(name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers
         place = TopologyPlace(file, output=f"{folder}/running")
         try:
             shown = rollout.up(place, "compose", rollout.Options())
-            return shown, _ask(topologies.read_plan(file), place)
+            return shown, _ask(read_plan(file), place)
         except RolloutError:
             rollout.logs(place, (), LINES, follow=False)
             raise

@@ -296,9 +296,14 @@ def _cache(text: str) -> str:
 
 
 def _image(text: str) -> str:
-    if not _IMAGE.fullmatch(text):
+    if not is_image(text):
         raise InputError(f"--image {text}: expected a reference such as registry.example/vllm:1")
     return text
+
+
+def is_image(text: str) -> bool:
+    """Return whether a text can be a reference to an image; none that can is expanded by Compose or a shell."""
+    return bool(_IMAGE.fullmatch(text))
 
 
 def _digest(image: str) -> dict[str, str]:

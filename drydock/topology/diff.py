@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -44,47 +45,73 @@ def _whole(plan: TopologyPlan) -> dict[str, str]:
     return {name: getattr(plan, name) for name in ("model", "image", "accelerator", "variant")}
 
 
-def _ranks(plan: TopologyPlan) -> dict[str, Rank]:
+class _Placed(NamedTuple):
+    role: str
+    rank: Rank
+
+
+def _ranks(plan: TopologyPlan) -> dict[str, _Placed]:
     return {
-        f"group {replica.group}, replica {replica.number}, rank {rank.rank}": rank
+        f"group {replica.group}, replica {replica.number}, rank {rank.rank}": _Placed(replica.role, rank)
         for replica in plan.replicas
         for rank in replica.ranks
     }
 
 
-def _rank(where: str, first: Rank | None, second: Rank | None) -> Iterator[Change]:
+def _rank(where: str, first: _Placed | None, second: _Placed | None) -> Iterator[Change]:
     if first is None or second is None:
         yield Change(where, "rank", _at(first), _at(second))
         return
-    yield from _changed(where, _settings(first), _settings(second))
+    found = [*_changed(where, _settings(first), _settings(second))]
+    yield from found
+    shown = {change[1:] for change in found}
+    mine, theirs = options(first.rank.words), options(second.rank.words)
+    for change in _changed(where, mine, theirs):
+        if change[1:] not in shown:  # an argument mostly becomes an equal option of the command
+            yield change._replace(setting=f"argument {change.setting}")
 
 
-def _at(rank: Rank | None) -> str | None:
-    return f"on node {rank.node}" if rank else None
+def _at(placed: _Placed | None) -> str | None:
+    return f"on node {placed.rank.node}" if placed else None
 
 
-def _settings(rank: Rank) -> dict[str, str]:
+def _settings(placed: _Placed) -> dict[str, str]:
+    """Return what a rank is, under names that no variable can have; its arguments are compared apart."""
+    rank = placed.rank
+    env = {f"env {name}": value for name, value in rank.env.items()}
     ports = {f"port {purpose}": str(port) for purpose, port in rank.ports.items()}
-    before = {f"before {number}": " ".join(words) for number, words in enumerate(rank.before)}
+    before = {f"before {number}": shlex.join(words) for number, words in enumerate(rank.before)}
     devices = {"devices": ",".join(map(str, rank.devices))} if rank.devices else {}
-    return {"node": rank.node, "address": rank.address, **devices, **options(rank.argv), **rank.env, **ports, **before}
+    own = {"role": placed.role, "node": rank.node, "address": rank.address, "architecture": rank.architecture}
+    return {**own, **devices, **options(rank.argv), **env, **ports, **before}
 
 
 def options(argv: tuple[str, ...]) -> dict[str, str]:
-    """Return a command as settings: each flag with its values, and what comes before the first flag."""
+    """Return a command as settings: each flag with its values, and what comes before the first flag.
+
+    Values that are empty or have spaces are quoted, so that two values never look like one.
+    """
     found: dict[str, list[str]] = {"command": []}
     name = "command"
     for word in argv:
         if word.startswith("--"):
-            name, _, value = word.partition("=")
-            found.setdefault(name, []).extend([value] if value else [])
+            name, equals, value = word.partition("=")
+            found.setdefault(name, []).extend([value] if equals else [])
         else:
             found[name].append(word)
-    return {name: " ".join(values) for name, values in found.items()}
+    return {name: " ".join(map(_quoted, values)) for name, values in found.items()}
+
+
+def _quoted(value: str) -> str:
+    return value if value and value.split() == [value] else shlex.quote(value)
 
 
 def _router(plan: TopologyPlan) -> dict[str, str]:
-    return {"node": plan.router.node, **options(plan.router.argv)} if plan.router else {}
+    router = plan.router
+    if router is None:
+        return {}
+    own = {"name": router.name, "image": router.image, "node": router.node, "address": router.address}
+    return {**own, "port": str(router.port), **options(router.argv)}
 
 
 def _changed(where: str, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Change]:

@@ -9,37 +9,61 @@ from pathlib import Path
 
 import yaml
 
+from drydock.config.validation import made
+from drydock.core.console import log
 from drydock.core.errors import InputError
-from drydock.topology.read import unreadable
+from drydock.core.files import loads, read_bounded
+from drydock.model.record import IDENTIFIER_AT_MOST
+from drydock.topology.read import HOST_AT_MOST, unreadable
+from drydock.topology.records import Topology
 
 HOST_FILE = "host.json"
 _HEAD = """\
 # `./inv topology init` wrote this file. Correct the addresses, and group the nodes; docs/topology.md explains each key.
 """
+_HINT = "on each node: docker run … IMAGE facts --record /cache/host.json"
 
 
 def find_hosts(folder: Path) -> dict[str, Path]:
-    """Return the recorded hosts in a folder by name: NAME.json, and NAME/host.json. Raises InputError.
+    """Return the recorded hosts in a folder by name: NAME.json, and NAME/host.json.
 
-    Other JSON files are not recorded hosts and are left out.
+    JSON of something else is left out, and logged. Raises InputError for what cannot be read, such as half a file.
     """
-    files = [*folder.glob("*.json"), *folder.glob(f"*/{HOST_FILE}")] if folder.is_dir() else []
     found: dict[str, Path] = {}
-    for path in sorted(files, key=_name):
-        if not unreadable(path) and found.setdefault(_name(path), path) != path:
+    for path in sorted(_candidates(folder), key=_name):
+        if _is_host(path) and found.setdefault(_name(path), path) != path:
             raise InputError(f"{path}: a second host with the name {_name(path)}", hint="rename one of the files")
     if not found:
         raise InputError(
-            f"--hosts {folder}: found no recorded host, expected NAME.json or NAME/{HOST_FILE}",
-            hint="on each node: docker run … IMAGE facts --record /cache/host.json",
+            f"--hosts {folder}: found no recorded host, expected NAME.json or NAME/{HOST_FILE}", hint=_HINT
         )
     return found
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Return the files that could be recorded hosts, with links to nothing."""
+    entries = [*folder.iterdir()] if folder.is_dir() else []
+    below = [entry / HOST_FILE for entry in entries if os.path.lexists(entry / HOST_FILE)]
+    return [*(entry for entry in entries if entry.suffix == ".json" and not entry.is_dir()), *below]
+
+
+def _is_host(path: Path) -> bool:
+    """Return whether a file is a recorded host. Raises InputError if that cannot be known."""
+    problem = unreadable(path)
+    if not problem:
+        return True
+    try:
+        loads(read_bounded(path, HOST_AT_MOST))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {problem}", hint=f"{_HINT}; or remove the file") from error
+    log(f"{path}: {problem}; it is left out")
+    return False
 
 
 def _name(path: Path) -> str:
     """Return a node's name: that of the file, or of its folder for host.json, as an identifier."""
     text = path.parent.name if path.name == HOST_FILE else path.stem
-    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.") or "node"
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:IDENTIFIER_AT_MOST] or "node"
 
 
 def text_of(hosts: dict[str, Path], folder: Path, model: str, target: str) -> str:
@@ -70,7 +94,8 @@ def _line(value: Mapping[str, object], remark: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a new file. Raises InputError if there is one."""
+    """Write a new topology. Raises InputError if there is a file, or if the text would not be read as a topology."""
+    made(Topology, str(path), yaml.safe_load(text))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

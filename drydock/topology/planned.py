@@ -1,13 +1,23 @@
-"""A planned topology: which node runs which rank of which group, with its command, ports and reasons. Pure.
+"""A planned topology: which node runs which rank of which group, with its command, ports and reasons.
 
 It prints as sorted JSON; every format is rendered from it and from nothing else.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pydantic import Field
+
+from drydock.config.validation import made
+from drydock.core.errors import InputError
+from drydock.core.files import parse_json, read_bounded
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record
 from drydock.topology.records import Port, Role
+
+PLAN_AT_MOST = 64 << 20
+"""Bytes of a plan as JSON; a thousand ranks have half of that."""
 
 
 class Because(Record):
@@ -52,7 +62,7 @@ class Replica(Record):
     group: Identifier
     role: Role
     number: Count
-    ranks: tuple[Rank, ...]
+    ranks: tuple[Rank, ...] = Field(min_length=1)
     reasons: tuple[Because, ...] = ()
 
 
@@ -82,3 +92,14 @@ class TopologyPlan(Record):
     reasons: tuple[Because, ...] = ()
     findings: tuple[OneLine, ...] = ()
     """What needs attention, each as one line with its id."""
+
+
+def read_plan(file: Path) -> TopologyPlan:
+    """Read what `topology plan --json` wrote. IO. Raises InputError, with the key of each problem."""
+    try:
+        return made(TopologyPlan, str(file), parse_json(read_bounded(file, PLAN_AT_MOST), str(file)))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+    except InputError as error:
+        hint = error.hint or "this version of drydock writes a plan with ./inv topology plan FILE --json"
+        raise InputError(*error.problems, hint=hint) from error

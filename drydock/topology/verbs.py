@@ -10,7 +10,6 @@ from pathlib import Path
 from drydock.build.job import OWN, image_name
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
-from drydock.core.files import parse_json, read_bounded
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
@@ -18,14 +17,12 @@ from drydock.run import auto
 from drydock.topology import init
 from drydock.topology.asked import Entrypoint, model_folder
 from drydock.topology.plan import Images, plan
-from drydock.topology.planned import Because, Rank, TopologyPlan
+from drydock.topology.planned import Because, Rank, TopologyPlan, read_plan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Topology
 
 ROUTER = "router"
 """The target of the router's image."""
-PLAN_AT_MOST = 64 << 20
-"""Bytes of a plan as JSON; a thousand ranks have half of that."""
 
 
 def begin(hosts: Path, output: Path, model: str, target: str) -> None:
@@ -57,18 +54,6 @@ def planned(
     variant, image = _image(read.topology, target)
     with model_folder(read.topology.model, model) as (folder, hub):
         return plan(read, variant, Images(image, _router_image()), Entrypoint(variant, hub), folder)
-
-
-def read_plan(file: Path) -> TopologyPlan:
-    """Read a plan. Raises InputError."""
-    try:
-        data = parse_json(read_bounded(file, PLAN_AT_MOST), str(file))
-        return TopologyPlan.model_validate(data)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        text = f"{file}: not a plan of this version of drydock"
-        raise InputError(text, hint="write it with ./inv topology plan FILE --json") from error
 
 
 def _image(topology: Topology, target: str) -> tuple[Variant, str]:

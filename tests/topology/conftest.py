@@ -16,7 +16,7 @@ from drydock.build.job import prepare
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.prove import demo_topology
-from drydock.topology import verbs as topologies
+from drydock.topology.planned import read_plan
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from tests.support.running_topology import (
@@ -60,7 +60,7 @@ def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     place = TopologyPlace(file, output=str(folder / "running"))
     small_disk(f"drydock-{place.name}", "cache.n1")
     try:
-        yield Cluster(place, topologies.read_plan(file))
+        yield Cluster(place, read_plan(file))
     finally:
         verbs.down(place)
         demo_topology.remove_volumes(f"drydock-{place.name}")

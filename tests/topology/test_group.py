@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drydock.prove import demo_topology
-from drydock.topology import verbs as topologies
+from drydock.topology.planned import read_plan
 from drydock.topology.ports import API
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
@@ -28,7 +28,7 @@ def trio(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     file = planned(folder, images, "tp3", f"group-{secrets.token_hex(3)}")
     place = TopologyPlace(file, output=str(folder / "group"))
     try:
-        yield Cluster(place, topologies.read_plan(file))
+        yield Cluster(place, read_plan(file))
     finally:
         verbs.down(place)
         demo_topology.remove_volumes(f"drydock-{place.name}")

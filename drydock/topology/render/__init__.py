@@ -9,50 +9,43 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from drydock.config.matrix import find, read_matrix
-from drydock.config.validation import made
 from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
-from drydock.core.files import below, parse_json, read_bounded, write_atomically
+from drydock.core.files import parse_json, read_bounded
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.run.kubernetes import remarks as pod_remarks
-from drydock.topology.planned import TopologyPlan
-from drydock.topology.render import ansible, compose, kubernetes, ranktable
+from drydock.topology.planned import TopologyPlan, read_plan
+from drydock.topology.read import HOST_AT_MOST
+from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable
 from drydock.topology.render.chips import Commands, address
 from drydock.topology.render.parts import RANKTABLES, placed
 
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
 _PODS = ("kubernetes", "disaggregatedset")
-PLAN_AT_MOST = 16 << 20
-HOST_AT_MOST = 16 << 20
-"""Bytes of a plan and of a recorded host (entrypoints/facts/record.py, SIZE_AT_MOST)."""
 
 
 def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
-    """Render a plan's file into a folder and return the files that changed. Raises InputError."""
+    """Render a plan's file into a folder and return the files that changed.
+
+    What an earlier plan left there goes. Raises InputError and DiskFullError.
+    """
     if kind not in FORMATS:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output}: found a file, expected a folder, or a name for one")
     whole = read_plan(plan)
     variant = find(read_matrix(ROOT), whole.variant)
     recorded = read_hosts(Path(hosts), whole) if hosts else {}
     files = render(whole, variant, kind, recorded)
     for text in remarks(whole, variant) if kind in _PODS else ():
         log(text)
-    return tuple(path for name, text in files.items() if write_atomically(path := below(output, name), text))
+    return folder.replace(output, "kubernetes" if kind in _PODS else kind, files)
 
 
-def read_plan(path: Path) -> TopologyPlan:
-    """Read what `topology plan --json` printed. Raises InputError."""
-    return made(TopologyPlan, str(path), parse_json(_bytes(path, PLAN_AT_MOST), str(path)))
-
-
-def read_hosts(folder: Path, plan: TopologyPlan) -> dict[str, Commands]:
+def read_hosts(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
     """Read each node's recorded commands, from NODE.json or NODE/host.json. Raises InputError."""
     nodes = sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
-    return {node: _commands(_host(folder, node)) for node in nodes}
+    return {node: _commands(_host(hosts, node)) for node in nodes}
 
 
 def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
@@ -102,16 +95,9 @@ def chips_of(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dic
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _bytes(path: Path, limit: int) -> bytes:
-    try:
-        return read_bounded(path, limit)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-
-
-def _host(folder: Path, node: str) -> Path:
+def _host(hosts: Path, node: str) -> Path:
     """Return a node's recorded host. Raises InputError."""
-    places = (folder / f"{node}.json", folder / node / "host.json")
+    places = (hosts / f"{node}.json", hosts / node / "host.json")
     for place in places:
         if place.is_file():
             return place
@@ -120,7 +106,10 @@ def _host(folder: Path, node: str) -> Path:
 
 def _commands(path: Path) -> Commands:
     """Return a recorded host's commands. Raises InputError."""
-    commands = parse_json(_bytes(path, HOST_AT_MOST), str(path)).get("commands", {})
+    try:
+        commands = parse_json(read_bounded(path, HOST_AT_MOST), str(path)).get("commands", {})
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
     if not isinstance(commands, dict) or not all(isinstance(item, dict) for item in commands.values()):
         raise InputError(f"{path}: commands: expected an object for each command, with rc and stdout")
     return commands

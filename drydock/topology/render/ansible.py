@@ -6,7 +6,7 @@ Every variable is `!unsafe`, so that Ansible reads no text of the plan as a temp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,11 @@ RANKTABLE_FOLDER = "/etc/drydock/ranktables"
 LABEL = "drydock.configuration"
 """Label with a hash of a container's options: Ansible makes the container again if one of them changes or goes."""
 REQUIREMENTS = {"collections": [{"name": "community.docker", "version": ">=4.0.0"}]}
+TOPOLOGY = "topology"
+"""Group of all machines."""
 _AMBIGUOUS = (".yml", ".yaml", ".json")
+_RESERVED = ("all", "ungrouped", "localhost", "127.0.0.1")
+"""Groups that every inventory has, and what Ansible calls its own machine (ansible/inventory/data.py, constants.py)."""
 
 
 def files(
@@ -45,9 +49,7 @@ def files(
 
     Raises InputError for an invalid plan, and for a node whose name Ansible would take for a file's.
     """
-    named = [node for node in addresses(plan) if node.endswith(_AMBIGUOUS)]
-    if named:
-        raise InputError(*(f"node {node}: Ansible would read its variables for another node too" for node in named))
+    machines = inventory(plan)
     ranks = placed(plan, variant)
     tables = {f"files/ranktables/{name}": text for name, text in ranktables.items()}
     variables = {
@@ -55,14 +57,14 @@ def files(
         for node in addresses(plan)
     }
     own = {
-        "inventory.yml": yaml_text(inventory(plan), start=True),
+        "inventory.yml": yaml_text(machines, start=True),
         "requirements.yml": yaml_text(REQUIREMENTS, start=True),
     }
     return dict(sorted({**static(), **own, **variables, **tables}.items()))
 
 
 def inventory(plan: TopologyPlan) -> dict[str, Any]:
-    """Return the machines, in a group for each role."""
+    """Return the machines, in a group for each role. Raises InputError for a name that Ansible reads as another."""
     roles: dict[str, dict[str, Any]] = {}
     for replica in plan.replicas:
         roles.setdefault(replica.role, {}).update({rank.node: {} for rank in replica.ranks})
@@ -70,7 +72,18 @@ def inventory(plan: TopologyPlan) -> dict[str, Any]:
         roles["router"] = {plan.router.node: {}}
     hosts = {node: {"ansible_host": address} for node, address in addresses(plan).items()}
     groups = {f"topology_{role}": {"hosts": nodes} for role, nodes in roles.items()}
-    return {"topology": {"hosts": hosts, "children": groups}}
+    problems = [*_misread(hosts, {*_RESERVED, TOPOLOGY, *groups})]
+    if problems:
+        raise InputError(*problems, hint="rename the node in topology.yaml, and plan again")
+    return {TOPOLOGY: {"hosts": hosts, "children": groups}}
+
+
+def _misread(nodes: Iterable[str], taken: Collection[str]) -> Iterator[str]:
+    for node in nodes:
+        if node.endswith(_AMBIGUOUS):
+            yield f"node {node}: Ansible would read its variables for another node too"
+        if node in taken:
+            yield f"node {node}: Ansible would take it for a group or for its own machine"
 
 
 def static() -> dict[str, str]:

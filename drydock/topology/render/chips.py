@@ -52,15 +52,25 @@ def super_pod(commands: Commands, device: int) -> tuple[str, str] | None:
 def _card(commands: Commands, device: int) -> tuple[int, int]:
     """Return a device's card and chip from `npu-smi info -m`. Raises InputError."""
     command = "npu-smi info -m"
-    head, *rows = (
-        re.split(r"\s{2,}", line.strip()) for line in _output(commands, command).splitlines() if line.strip()
-    )
+    lines = [re.split(r"\s{2,}", line.strip()) for line in _output(commands, command).splitlines() if line.strip()]
+    head = lines[0] if lines else []
     column = "Chip Phy-ID" if "Chip Phy-ID" in head else "Chip Logic ID"
-    for row in rows:
+    absent = {"NPU ID", "Chip ID", column} - {*head}
+    if absent:
+        raise InputError(
+            f"{command}: found no column {', '.join(sorted(absent))}, expected a table of NPU ID, Chip ID …"
+        )
+    for row in lines[1:]:
         named = dict(zip(head, row, strict=False))
         if named.get(column) == str(device):
-            return int(named["NPU ID"]), int(named["Chip ID"])
+            return _whole(command, named["NPU ID"]), _whole(command, named["Chip ID"])
     raise InputError(f"{command}: found no device {device}")
+
+
+def _whole(command: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
+        raise InputError(f"{command}: found {text!r} as NPU ID or Chip ID, expected a number")
+    return int(text)
 
 
 def _fields(commands: Commands, command: str) -> dict[str, str]:

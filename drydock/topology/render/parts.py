@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.model.record import Record
+from drydock.model.record import IDENTIFIER_AT_MOST, Record
 from drydock.model.variant import Variant
 from drydock.run import nodes
-from drydock.run.container import MODELS, Bind, Container, RunRequest, container, name_of
+from drydock.run.container import MODELS, Bind, Container, RunRequest, container, is_image, name_of
 from drydock.run.machine import Machine
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
 from drydock.topology.words import is_ip
@@ -30,6 +30,9 @@ SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 INFINIBAND = "/dev/infiniband"
 NOWHERE = Machine(Path("/dev/null"))
 """A machine of which nothing is known: a render must not depend on the machine it runs on."""
+
+NAME_AT_MOST = IDENTIFIER_AT_MOST - len("vllm-")
+"""Characters of a container's name before `name_of` adds vllm- to one that begins with a digit, and cuts the rest."""
 
 _DNS = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.IGNORECASE
@@ -158,14 +161,7 @@ def _problems(plan: TopologyPlan) -> Iterable[str]:
     ranks = [(replica, rank) for replica in plan.replicas for rank in replica.ranks]
     if not ranks:
         yield "replicas: found no rank, expected at least one"
-    names = Counter(container_name(replica, rank) for replica, rank in ranks)
-    yield from (
-        f"replicas: {count} ranks are called {name}, expected one" for name, count in names.items() if count > 1
-    )
-    nodes = Counter(map(name_of, addresses(plan)))
-    yield from (
-        f"nodes: {count} are called {name} as a host, expected one" for name, count in nodes.items() if count > 1
-    )
+    yield from _misnamed(plan)
     for replica in plan.replicas:
         numbers = [rank.rank for rank in replica.ranks]
         if numbers != [*range(len(numbers))]:
@@ -177,9 +173,35 @@ def _problems(plan: TopologyPlan) -> Iterable[str]:
     for node, address in both:
         if known[node] != address:
             yield f"node {node}: found the addresses {known[node]!r} and {address!r}, expected one"
+    yield from _unusable(plan)
+    yield from _taken(plan)
+
+
+def _misnamed(plan: TopologyPlan) -> Iterable[str]:
+    """Yield each name that is cut off, or that two have."""
+    ranks = [(replica, rank) for replica in plan.replicas for rank in replica.ranks]
+    for replica, rank in ranks:
+        name = f"{replica.group}-{replica.number}-{rank.rank}"
+        if len(name) > NAME_AT_MOST:
+            yield f"group {replica.group}: container {name}: {len(name)} characters, expected {NAME_AT_MOST} at most"
+    names = Counter(container_name(replica, rank) for replica, rank in ranks)
+    yield from (
+        f"replicas: {count} ranks are called {name}, expected one" for name, count in names.items() if count > 1
+    )
+    nodes = Counter(map(name_of, addresses(plan)))
+    yield from (
+        f"nodes: {count} are called {name} as a host, expected one" for name, count in nodes.items() if count > 1
+    )
+
+
+def _unusable(plan: TopologyPlan) -> Iterable[str]:
+    """Yield the images and the model that a format could read as something else."""
+    images = {"image": plan.image} | ({"router.image": plan.router.image} if plan.router else {})
+    for where, image in images.items():
+        if not is_image(image):
+            yield f"{where}: found {image!r}, expected a reference such as registry.example/vllm:1"
     if plan.model.startswith("/") and ".." in PurePosixPath(plan.model).parts:
         yield f"model: found {plan.model!r}, expected a path without .."
-    yield from _taken(plan)
 
 
 def _router_place(plan: TopologyPlan) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError, InputError
-from drydock.core.files import below, loads, write_atomically
+from drydock.core.files import loads, write_below
 from drydock.model.variant import Variant
 from drydock.run.container import name_of
 from drydock.run.docker import STOP_SECONDS
@@ -47,7 +47,7 @@ class Ansible:
         """Run the playbook of each plan, then remove what is no longer wanted. Raises EngineError and InputError."""
         for number, plan in enumerate(wanted):
             folder = self._folder / f"plan-{number}"
-            self._write(folder, render(plan, self._variant, "ansible", self._hosts))
+            write_below(folder, render(plan, self._variant, "ansible", self._hosts))
             self._playbook(folder, _RUN)
         for plan in self._known:
             if gone := slices.without(plan, wanted):
@@ -72,7 +72,7 @@ class Ansible:
         found: dict[str, SeenContainer] = {}
         for plan in self._known:
             folder = self._folder / "look"
-            self._write(folder, looking(plan))
+            write_below(folder, looking(plan))
             said = running.playbook(folder, ssh=self._ssh, keep=[LOOK]).answers.get(LOOK, {})
             for node, answer in said.items():
                 found |= _seen(answer, node)
@@ -85,12 +85,8 @@ class Ansible:
     def _remove(self, plan: TopologyPlan) -> None:
         folder = self._folder / "gone"
         shutil.rmtree(folder, ignore_errors=True)
-        self._write(folder, removal(plan))
+        write_below(folder, removal(plan))
         self._playbook(folder, _STOP)
-
-    def _write(self, folder: Path, files: Mapping[str, str]) -> None:
-        for name, text in files.items():
-            write_atomically(below(folder, name), text)
 
     def _playbook(self, folder: Path, tags: Sequence[str], more: Mapping[str, Any] | None = None) -> None:
         """Run a playbook and log what it does. Raises EngineError with each task that failed."""

@@ -12,7 +12,7 @@ import docker
 import docker.errors
 
 from drydock.core.errors import EngineError, RolloutError
-from drydock.core.files import below, write_atomically
+from drydock.core.files import write_below
 from drydock.engine import compose as plugin
 from drydock.model.variant import Variant
 from drydock.run.container import name_of
@@ -43,8 +43,7 @@ class Compose:
     def start(self, wanted: Sequence[TopologyPlan]) -> None:
         """Write the files and let Compose do what differs. Raises EngineError and InputError."""
         plugin.ensure()
-        for name, text in project_files(wanted, self._variant, self._holder, self._hosts).items():
-            write_atomically(below(self._folder, name), text)
+        write_below(self._folder, project_files(wanted, self._variant, self._holder, self._hosts))
         self._compose("up", "--detach", "--remove-orphans")
 
     def stop(self) -> None:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from drydock.config.matrix import find, read_matrix
 from drydock.config.validation import made
 from drydock.core.errors import InputError, nearest
-from drydock.core.files import dumps, exclusive, parse_json, read_bounded, write_atomically
+from drydock.core.files import (
+    check_below,
+    dumps,
+    exclusive,
+    make_folder,
+    parse_json,
+    read_bounded,
+    unwritable,
+    write_atomically,
+)
 from drydock.core.paths import ROOT
 from drydock.model.names import OneLine
-from drydock.model.record import Count, Identifier, Record, dump
+from drydock.model.record import IDENTIFIER_AT_MOST, Count, Identifier, Record, dump
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.playbook.run import Ssh
 from drydock.topology.render.chips import Commands
@@ -23,7 +35,7 @@ from drydock.topology.rollout.compose import Compose
 from drydock.topology.rollout.runner import Runner
 
 FORMATS = ("compose", "ansible")
-STATE = "state.json"
+STATE, LOCK = "state.json", "lock"
 STATE_AT_MOST = 64 << 20
 """Bytes; two plans of a thousand ranks have half of that."""
 _KUBERNETES = ("kubernetes", "disaggregatedset", "k8s")
@@ -42,7 +54,7 @@ class TopologyState(Record):
     """How Ansible logs in; a key is a file's name, not its content."""
     number: Count = 1
     """Of the plan that clients use: each roll adds one."""
-    plans: tuple[TopologyPlan, ...]
+    plans: tuple[TopologyPlan, ...] = Field(min_length=1)
     """What runs; clients use the first."""
 
 
@@ -58,21 +70,29 @@ def checked_format(kind: str) -> Literal["compose", "ansible"]:
 
 def name_of(file: Path) -> str:
     """Return a topology's name: that of its file, or of the folder of a topology.yaml or plan.json."""
-    stem = file.absolute().parent.name if file.stem in ("topology", "plan") else file.stem
-    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "topology"
+    stem = _whole(file).parent.name if file.stem in ("topology", "plan") else file.stem
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:IDENTIFIER_AT_MOST].strip("-") or "topology"
+
+
+def _whole(path: str | Path) -> Path:
+    """Return a path from the root and without `..`; links stay, so that what `current` names can be replaced."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps `..`, Path.resolve follows links
 
 
 class TopologyPlace:
     """The folder of one topology: `.cache/topology/NAME` in the checkout, or one that the user names."""
 
     def __init__(self, file: Path, output: str = "", root: Path = ROOT) -> None:
-        self.file, self.name = file, name_of(file)
-        self.folder = Path(output).absolute() if output else root / ".cache" / "topology" / self.name
+        self.file, self.name = _whole(file), name_of(file)
+        self.folder = _whole(output) if output else root / ".cache" / "topology" / self.name
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other runs away from this topology while the block runs."""
-        with exclusive(self.folder / "lock"):
+        check_below(self.folder, (LOCK, STATE))
+        with unwritable(self.folder):
+            make_folder(self.folder)
+        with exclusive(self.folder / LOCK):
             yield
 
     def read(self) -> TopologyState | None:
@@ -84,8 +104,8 @@ class TopologyPlace:
             found = made(TopologyState, str(path), parse_json(read_bounded(path, STATE_AT_MOST), str(path)))
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
-        if found.file != str(self.file.absolute()):
-            text = f"{self.folder}: it runs {found.file}, not {self.file.absolute()}"
+        if found.file != str(self.file):
+            text = f"{self.folder}: it runs {found.file}, not {self.file}"
             raise InputError(text, hint="give each topology a folder of its own with --output")
         return found
 

@@ -50,7 +50,7 @@ def up(place: TopologyPlace, kind: str, options: Options) -> ShownAnswers:
             text = f"{place.file}: another plan of it runs, by {old.format}"
             raise InputError(text, hint="`topology roll` replaces its servers; `topology down` stops them")
         state = TopologyState(
-            file=str(place.file.absolute()),
+            file=str(place.file),
             name=place.name,
             format=chosen,
             holder=plan.image,

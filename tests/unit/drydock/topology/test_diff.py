@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from drydock.topology.diff import Change, as_text, compare, options
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
 
@@ -42,6 +44,61 @@ def test_ranks_commands_ports_and_the_router_are_compared() -> None:
         Change("router", "--policy", "x", "z"),
     )
     assert as_text(changes).startswith(f"{where}\n  --x\n    - 1\n    + 2\n  --y\n    - \n  port api\n")
+
+
+def _changes(plan: TopologyPlan, **update: object) -> list[tuple[str, ...]]:
+    rank = plan.replicas[0].ranks[0].model_copy(update=update)
+    other = plan.replicas[0].model_copy(update={"ranks": (rank,)})
+    return [(change.setting, str(change.first), str(change.second)) for change in compare(plan, _with(plan, other))]
+
+
+ENV = [("env node", "None", "b"), ("env address", "None", "c")]
+
+
+def _with(plan: TopologyPlan, *replicas: Replica) -> TopologyPlan:
+    return plan.model_copy(update={"replicas": replicas})
+
+
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        ({"words": ("--load-format", "dummy")}, [("argument --load-format", "None", "dummy")]),
+        ({"architecture": "sm_90"}, [("architecture", "", "sm_90")]),
+        ({"argv": ("a", "--x", "1 2")}, [("--x", "1 2", "'1 2'")]),
+        ({"argv": ("a", "--x", "1", "2", "--y=")}, [("--y", "None", "''")]),
+        ({"env": {"node": "b", "address": "c"}}, [("env A", "1", "None"), *ENV]),
+    ],
+    ids=["words", "architecture", "one value or two", "an empty value", "env"],
+)
+def test_nothing_that_a_rank_runs_is_left_out(update: dict[str, object], expected: list[tuple[str, ...]]) -> None:
+    plan = _plan(_rank("a"))
+    one = plan.replicas[0].ranks[0].model_copy(update={"argv": ("a", "--x", "1", "2")})
+    plan = _with(plan, plan.replicas[0].model_copy(update={"ranks": (one,)}))
+    assert _changes(plan, **update) == expected
+
+
+def test_an_argument_that_is_an_option_too_is_shown_once() -> None:
+    plan = _plan(_rank("a", "--x", "1"))
+    assert _changes(plan, words=("serve", "--y", "2"), argv=("python3", "-m", "server", "--y", "2")) == [
+        ("--x", "1", "None"),
+        ("--y", "None", "2"),
+        ("argument command", "", "serve"),
+    ]
+
+
+def test_role_and_router_are_compared() -> None:
+    plan = _plan(_rank("a"))
+    assert plan.router
+    router = RouterPlan(node="m", address="o", port=2, argv=plan.router.argv, image="s", name="t")
+    other = _with(plan, plan.replicas[0].model_copy(update={"role": "decode"})).model_copy(update={"router": router})
+    assert [(change.where.split(",")[0], *change[1:]) for change in compare(plan, other)] == [
+        ("group g", "role", "serve", "decode"),
+        ("router", "name", "router", "t"),
+        ("router", "image", "r", "s"),
+        ("router", "node", "n", "m"),
+        ("router", "address", "n", "o"),
+        ("router", "port", "1", "2"),
+    ]
 
 
 def test_a_command_is_read_as_options() -> None:

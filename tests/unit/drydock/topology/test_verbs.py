@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology import verbs
+from drydock.topology import init, verbs
+from drydock.topology import render as rendering
 from drydock.topology.findings import FINDINGS
-from drydock.topology.read import read_topology
+from drydock.topology.planned import PLAN_AT_MOST
+from drydock.topology.read import HOST_AT_MOST, read_topology
 from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model
 
 
@@ -64,6 +66,48 @@ def test_init_needs_hosts_with_names_of_their_own(tmp_path: Path) -> None:
         verbs.begin(_hosts(tmp_path, "a.json", "A.json"), tmp_path / "topology.yaml", "m", "cpu")
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"commands": {', "invalid JSON"),
+        (b"\xff{}", "invalid JSON"),
+        (" " * (HOST_AT_MOST + 1), "larger than 16 MiB"),
+        (None, "No such file"),
+    ],
+    ids=["cut off", "no text", "too large", "a link to nothing"],
+)
+@pytest.mark.parametrize("name", ["b.json", "b/host.json"])
+def test_init_leaves_out_no_host_that_it_cannot_read(
+    tmp_path: Path, name: str, content: str | bytes | None, problem: str
+) -> None:
+    hosts = _hosts(tmp_path, "a.json")
+    path = hosts / name
+    path.parent.mkdir(exist_ok=True)
+    if content is None:
+        path.symlink_to("absent")
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(InputError, match=rf"{re.escape(str(path))}: .*{problem}"):
+        verbs.begin(hosts, tmp_path / "topology.yaml", "m", "cpu")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"model": "m"}'])
+def test_init_names_what_is_no_host(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = _hosts(tmp_path, "a.json")
+    (hosts / "plan.json").write_text(content)
+    assert [*init.find_hosts(hosts)] == ["a"]
+    assert re.search(r"plan\.json: not a recorded host.*; it is left out", capsys.readouterr().err)
+
+
+def test_init_writes_nothing_that_is_no_topology(tmp_path: Path) -> None:
+    output = tmp_path / "topology.yaml"
+    with pytest.raises(InputError, match=r"model: found .*, expected text on one line"):
+        verbs.begin(_hosts(tmp_path, "a.json"), output, "x\ny", "cpu")
+    with pytest.raises(InputError, match=r"nodes\[1\]\.host: found .*, expected text on one line"):
+        verbs.begin(_hosts(tmp_path, "b\nc.json"), output, "x", "cpu")
+    assert not output.exists()
+
+
 def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     path = write(tmp_path, TRIO, "cpu-xeon8380-2s")
     made = verbs.planned(path, str(write_model(tmp_path / "model", SMOLLM2)))
@@ -76,12 +120,23 @@ def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     assert "TOPO-004" not in text
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "x", '{"model": 1}'])
-def test_what_is_no_plan_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{}", "missing key 'replicas'"),
+        ("[]", "expected a JSON object"),
+        ("x", "invalid JSON"),
+        ('{"model": 1}', "model: found 1, .* expected text"),
+        (" " * (PLAN_AT_MOST + 1), "larger than 64 MiB"),
+    ],
+    ids=["nothing", "a list", "no JSON", "a number", "too large"],
+)
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"plan\.json"):
-        verbs.planned(path)
+    for read in (verbs.planned, lambda path: rendering.write(path, "compose", tmp_path / "out")):
+        with pytest.raises(InputError, match=rf"plan\.json: .*{problem}"):
+            read(path)
 
 
 def test_an_image_by_digest_means_the_variant_whose_lock_has_it(tmp_path: Path) -> None:

@@ -175,11 +175,22 @@ def test_groups_of_the_machine_are_looked_up_there() -> None:
     assert (container["groups"], container["host_groups"]) == ([], ["HwHiAiUser"])
 
 
-def test_a_node_whose_variables_another_would_get_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        ("n1.yml", "read its variables for another node too"),
+        *(
+            (name, "take it for a group or for its own machine")
+            for name in ("all", "ungrouped", "localhost", "127.0.0.1")
+        ),
+        *((name, "take it for a group") for name in ("topology", "topology_prefill", "topology_router")),
+    ],
+)
+def test_a_node_that_ansible_would_take_for_something_else_is_an_error(node: str, problem: str) -> None:
     plan = topologies.disaggregated()
-    named = plan.replicas[0].ranks[0].model_copy(update={"node": "n1.yml"})
+    named = plan.replicas[0].ranks[0].model_copy(update={"node": node})
     replica = plan.replicas[0].model_copy(update={"ranks": (named,)})
-    with pytest.raises(InputError, match=r"node n1\.yml: Ansible would read its variables for another node too"):
+    with pytest.raises(InputError, match=rf"node {re.escape(node)}: Ansible would {problem}"):
         rendered(plan.model_copy(update={"replicas": (replica, *plan.replicas[1:])}))
 
 

@@ -289,7 +289,7 @@ def test_nothing_of_the_plan_is_expanded(text: str) -> None:
         assert names <= {"POD_IP", "POD_NAMESPACE", "LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"}
 
 
-@pytest.mark.parametrize("name", ["$(id)", "a b", "a'b", 'a"b', "a\nb", "{{ x }}", "../x", "-x", "A", ""])
+@pytest.mark.parametrize("name", ["$(id)", "a b", "a'b", 'a"b', "a\nb", "{{ x }}", "../x", "-x", "A", "", "a" * 64])
 def test_a_node_or_group_has_a_plain_name(name: str) -> None:
     fine = dump(topologies.disaggregated())
     for place in ("node", "group"):
@@ -323,6 +323,30 @@ def test_a_rank_that_cannot_run_is_an_error_in_every_format(change: dict[str, An
     for kind in ("compose", "kubernetes", "ansible"):
         with pytest.raises(InputError, match=re.escape(problem)):
             files_of(other, kind)
+
+
+def test_names_of_containers_are_whole_in_every_format() -> None:
+    plan = topologies.disaggregated()
+    for kind in ("compose", "kubernetes", "ansible"):
+        for length, fits in ((54, True), (55, False)):
+            first = plan.replicas[0].model_copy(update={"group": "1" * length})
+            other = plan.model_copy(update={"replicas": (first, *plan.replicas[1:])})
+            if fits:
+                assert any(f"vllm-{'1' * length}" in text for text in files_of(other, kind).values())
+            else:
+                with pytest.raises(InputError, match="59 characters, expected 58 at most"):
+                    files_of(other, kind)
+
+
+@pytest.mark.parametrize("image", ["evil${HOME}/x:${SECRET}", "$(id)", "-x", ""])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+def test_an_image_that_a_format_could_expand_is_an_error(kind: str, image: str) -> None:
+    plan = topologies.disaggregated()
+    assert plan.router
+    router = plan.router.model_copy(update={"image": image})
+    for where, change in (("image", {"image": image}), (r"router\.image", {"router": router})):
+        with pytest.raises(InputError, match=f"^{where}: found {re.escape(repr(image))}, expected a reference"):
+            files_of(plan.model_copy(update=change), kind)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -359,8 +383,18 @@ def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem
     assert not (tmp_path / "out").exists()
 
 
-def test_a_plan_with_an_unknown_key_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"rooter": None}, "unknown key 'rooter'"),
+        (
+            {"replicas": [{"group": "g", "role": "serve", "number": 0, "ranks": []}]},
+            r"replicas\[0\]\.ranks: .* at least 1",
+        ),
+    ],
+)
+def test_a_plan_that_is_none_is_an_error_with_its_key(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     file = tmp_path / "plan.json"
-    file.write_text(json.dumps(dump(topologies.trio()) | {"rooter": None}))
-    with pytest.raises(InputError, match="unknown key 'rooter'"):
+    file.write_text(json.dumps(dump(topologies.trio()) | change))
+    with pytest.raises(InputError, match=problem):
         write(file, FORMATS[0], tmp_path / "out")

@@ -183,6 +183,24 @@ def test_a_super_pod_without_numbers_is_an_error() -> None:
         ranktable.files(plan, hosts)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "found no column Chip ID, Chip Logic ID, NPU ID, expected a table"),
+        ("No device\n", "found no column"),
+        ("Chip ID  Chip Phy-ID\n0  0\n", "found no column NPU ID"),
+        ("NPU ID  Chip ID  Chip Phy-ID\n-  0  0\n", "found '-' as NPU ID or Chip ID, expected a number"),
+        ("NPU ID  Chip ID  Chip Phy-ID\n0  0  1\n", "found no device 0"),
+    ],
+)
+def test_a_list_of_chips_without_the_chip_is_an_error(text: str, problem: str) -> None:
+    plan, hosts = topologies.ascend(1, 1)
+    hosts = {node: topologies.chips(place, 16, pod=True) for place, node in enumerate(hosts)}
+    hosts["p0"]["npu-smi info -m"] = {"rc": 0, "stdout": text}
+    with pytest.raises(InputError, match=f"npu-smi info -m: {problem}"):
+        ranktable.files(plan, hosts)
+
+
 def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
     plan, hosts = topologies.ascend(devices=2)
     data = json.dumps({"kv_connector": "AscendHcclConnectorV1"})

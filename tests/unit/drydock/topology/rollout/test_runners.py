@@ -15,7 +15,7 @@ from drydock.engine import compose as plugin
 from drydock.topology.playbook import run as running
 from drydock.topology.rollout import ansible, slices, state, verbs
 from drydock.topology.rollout.ansible import Ansible
-from drydock.topology.rollout.compose import project_files
+from drydock.topology.rollout.compose import Compose, project_files
 from drydock.topology.rollout.state import TopologyPlace, TopologyState, checked_format
 from tests.support import topologies
 
@@ -141,6 +141,23 @@ def test_the_folder_has_the_name_of_the_file(tmp_path: Path) -> None:
     assert TopologyPlace(Path("a.yaml"), output=str(tmp_path / "o")).folder == tmp_path / "o"
 
 
+def test_one_file_has_one_place_however_its_path_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "two" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "two" / "below")
+    whole = TopologyPlace(tmp_path / "two" / "topology.yaml", root=tmp_path)
+    whole.write(kept(whole.file))
+
+    for path in ("../topology.yaml", "../../two/./topology.yaml"):
+        assert TopologyPlace(Path(path), root=tmp_path).read() == kept(whole.file)
+    assert TopologyPlace(Path("a.yaml"), output="../o").folder == tmp_path / "two" / "o"
+
+
+def test_a_long_name_is_cut_to_an_identifier(tmp_path: Path) -> None:
+    place = TopologyPlace(tmp_path / f"{'a' * 62}-{'b' * 100}.yaml", root=tmp_path)
+    assert place.name == "a" * 62
+    assert TopologyState(**{**dict(kept(place.file)), "name": place.name}).name == place.name
+
+
 def test_what_runs_is_read_again(tmp_path: Path) -> None:
     place = TopologyPlace(tmp_path / "a.yaml", root=tmp_path)
     assert place.read() is None
@@ -159,13 +176,30 @@ def test_the_folder_of_another_file_is_refused(tmp_path: Path) -> None:
         place.read()
 
 
-def test_a_broken_state_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("change", "problem"), [({"numbr": 1}, "numbr"), ({"plans": []}, "plans: .* at least 1")])
+def test_a_broken_state_is_named(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     place = TopologyPlace(tmp_path / "a.yaml", root=tmp_path)
     place.write(kept(place.file))
     path = place.folder / state.STATE
-    path.write_text(path.read_text().replace('"number"', '"numbr"'))
-    with pytest.raises(InputError, match="numbr"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=problem):
         place.read()
+
+
+@pytest.mark.parametrize("output", ["/dev/null", "/dev/null/x", "state", "lock"])
+def test_a_folder_that_is_none_is_named_before_anything_starts(tmp_path: Path, output: str) -> None:
+    (tmp_path / "state" / state.STATE).mkdir(parents=True)
+    (tmp_path / "lock" / "lock").mkdir(parents=True)
+    place = TopologyPlace(tmp_path / "a.yaml", output=str(tmp_path / output))
+    with pytest.raises(InputError, match=r"/dev/null: found a file, expected a folder|found a folder, expected a file"):
+        verbs.down(place)
+
+
+def test_compose_is_started_only_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "ensure", lambda: None)
+    (tmp_path / "compose.yaml").mkdir()
+    with pytest.raises(InputError, match=r"compose\.yaml: found a folder, expected a file"):
+        Compose("p", tmp_path, topologies.variant("cpu"), HOLDER, {}).start((PLAN,))
 
 
 def test_kubernetes_is_left_to_the_cluster() -> None:

@@ -1,0 +1,78 @@
+"""The folder of rendered files: what an earlier render of the format wrote, and this one does not, goes. IO."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from drydock.config.validation import made
+from drydock.core.console import log
+from drydock.core.errors import InputError
+from drydock.core.files import below, check_below, dumps, file_sha256, parse_json, read_bounded, unwritable, write_below
+from drydock.model.names import RelativePath
+from drydock.model.record import Record, Sha256, dump
+
+LIST_AT_MOST = 16 << 20
+"""Bytes of a list; a thousand nodes have a hundredth of that."""
+
+
+class RenderedFiles(Record):
+    """What a render wrote."""
+
+    files: dict[RelativePath, Sha256]
+    """Path below the folder → hash of the content."""
+
+
+def list_name(kind: str) -> str:
+    """Return the name of a format's list. Without .json, or `kubectl apply -f FOLDER` would take it for a manifest."""
+    return f".drydock-{kind}"
+
+
+def replace(folder: Path, kind: str, files: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write rendered files, remove what the last render of the format wrote beyond them, and return what changed.
+
+    Raises InputError, before it changes anything, if a file that would go is not as it was written, or if the folder
+    cannot have the files.
+    """
+    record = RenderedFiles(files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()})
+    written = {list_name(kind): dumps(dump(record)), **files}
+    with unwritable(folder):
+        gone = {name: sha256 for name, sha256 in _earlier(folder, kind).items() if name not in files}
+        problems = [*_edited(folder, gone)]
+        if problems:
+            raise InputError(*problems, hint="remove it, move it to another folder, or use another --output")
+        check_below(folder, written)
+        for name in gone:
+            _remove(folder, name)
+    return write_below(folder, written)
+
+
+def _earlier(folder: Path, kind: str) -> Mapping[str, str]:
+    """Return the files of the last render. Raises InputError if their list is none."""
+    path = folder / list_name(kind)
+    if not path.is_file():
+        return {}
+    return made(RenderedFiles, str(path), parse_json(read_bounded(path, LIST_AT_MOST), str(path))).files
+
+
+def _edited(folder: Path, gone: Mapping[str, str]) -> Iterator[str]:
+    """Yield each file that is another now, or lies behind a link, so that it is not the render's to remove."""
+    for name, sha256 in gone.items():
+        path = below(folder, name)
+        own = path.resolve() == folder.resolve() / name
+        if os.path.lexists(path) and not (own and path.is_file() and file_sha256(path) == sha256):
+            yield f"{path}: this plan has no such file, and it was changed since an earlier plan was rendered here"
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a file and the folders that it leaves empty."""
+    path = below(folder, name)
+    if path.exists():
+        path.unlink()
+        log(f"removed {path}: an earlier plan had it")
+    with contextlib.suppress(OSError):  # a folder that is not empty
+        for parent in path.relative_to(folder).parents[:-1]:
+            (folder / parent).rmdir()
