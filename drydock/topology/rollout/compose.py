@@ -102,7 +102,9 @@ def project_files(
     """Return compose.yaml with the services of every plan, and the ranktables. Pure. Raises InputError."""
     whole: dict[str, Any] = {"services": {}, "networks": {}, "volumes": {}}
     files: dict[str, str] = {}
-    for plan in reversed(wanted):  # the first plan's nodes and published ports win
+    for each in reversed(wanted):  # the first plan's nodes, router and published ports win
+        # without its router, a plan's servers would be written in another way, and Compose would start them again
+        plan = each if each.router else each.model_copy(update={"router": wanted[0].router})
         files |= {name: text for name, text in render(plan, variant, "compose", hosts).items() if name.startswith("ra")}
         read = ranktable.reading(plan)
         for part, entries in rendering.engine(read, placed(read, variant), holder).items():

@@ -13,6 +13,7 @@ import yaml
 from drydock.core.errors import EngineError, InputError
 from drydock.engine import compose as plugin
 from drydock.topology.playbook import run as running
+from drydock.topology.render import render
 from drydock.topology.rollout import ansible, slices, state, verbs
 from drydock.topology.rollout.ansible import Ansible
 from drydock.topology.rollout.compose import Compose, project_files
@@ -57,6 +58,19 @@ def test_the_nodes_stay_when_all_servers_are_replaced() -> None:
 
 
 # --- Ansible --------------------------------------------------------------------------------------------------------
+
+
+def test_the_old_servers_of_a_roll_are_not_started_again() -> None:
+    """While they finish their requests, they have no router any more; Compose starts a changed service again."""
+    behind = PLAN.model_copy(update={"router": None})
+    before, during = services(PLAN), services(slices.numbered(PLAN, 2), behind)
+    playbooks = (render(plan, topologies.variant("cpu"), "ansible", {}) for plan in (PLAN, behind))
+
+    assert {name: during[name] for name in before if name != "router"} == {
+        name: service for name, service in before.items() if name != "router"
+    }
+    first, second = (yaml.safe_load(files["host_vars/n0.yml"])["topology_ranks"] for files in playbooks)
+    assert first == second
 
 
 def test_removal_names_only_what_goes() -> None:
