@@ -12,13 +12,13 @@ import pytest
 
 from drydock.core.errors import RolloutError
 from drydock.prove import demo_topology
-from drydock.topology import verbs as topologies
+from drydock.topology.planned import read_plan
 from drydock.topology.preflight import verbs as preflight
 from drydock.topology.preflight.verbs import CheckOptions
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.rollout.verbs import Options
-from tests.support.running_topology import PROMPTS, Clients, Cluster, Note, Where, planned, question
+from tests.support.running_topology import PROMPTS, Clients, Cluster, Note, Where, planned, polite, question
 
 
 class Plans(NamedTuple):
@@ -46,7 +46,7 @@ def plans(folder: Path, images: tuple[str, str]) -> Plans:
 def pair(plans: Plans, folder: Path) -> Iterator[Pair]:
     place = TopologyPlace(plans.first, output=str(folder / "roll"))
     try:
-        running = Cluster(place, topologies.read_plan(plans.first))
+        running = Cluster(place, read_plan(plans.first))
         found = {prompt: question(running.router, prompt) for prompt in PROMPTS}
         assert {status for status, _ in found.values()} == {"200"}, found
         yield Pair(running, {prompt: text for prompt, (_, text) in found.items()})
@@ -72,7 +72,6 @@ def test_servers_that_are_not_ready_in_time_are_removed(pair: Pair, plans: Plans
         clients.until_good()
     clients.check()
 
-    assert clients.bad() == []
     assert running.runner.states() == before
     note("the new servers of a roll are not ready in time", clients.summary(), "at once: the old servers serve on")
 
@@ -82,7 +81,8 @@ def test_a_roll_replaces_both_servers(pair: Pair, plans: Plans, note: Note) -> N
     before = {state.image for state in running.runner.states().values()}
     with Clients(running.router, pair.answers) as clients:
         clients.until_good(2)
-        shown = verbs.roll(running.place, plans.successor, Options(seconds=600))
+        with polite():
+            shown = verbs.roll(running.place, plans.successor, Options(seconds=600))
         clients.until_good()
     clients.check()
 
