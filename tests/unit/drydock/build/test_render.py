@@ -64,7 +64,9 @@ def test_layers_are_installed_in_their_order_and_the_entrypoint_comes_last(varia
     assert positions == sorted(positions)
 
 
-@pytest.mark.parametrize(("target", "kept"), [("cpu", False), ("cpu-source", True), ("cpu-arm64-source", True), ("cpu-s390x", True)])
+@pytest.mark.parametrize(
+    ("target", "kept"), [("cpu", False), ("cpu-source", True), ("cpu-arm64-source", True), ("cpu-s390x", True)]
+)
 def test_headers_are_trimmed_unless_vllm_is_compiled_against_them(target: str, kept: bool) -> None:
     text = render.render(ROOT, find(read_matrix(ROOT), target))["Dockerfile"]
 
