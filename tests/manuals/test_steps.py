@@ -110,8 +110,9 @@ def test_the_page_has_every_step_and_the_counts() -> None:
         own = text.split(f"\n## {account.title}\n")[1].split("\n## ")[0]
         assert sum(kinds) == len(account.steps) == own.count("\n| ") - 2
         assert f"| {account.title} | {len(account.steps)} | {' | '.join(map(str, kinds))} |" in text
+        words = " ".join(own.split())  # the list of headings is wrapped
         for section in account.sections:
-            assert section.title in own
+            assert section.title in words
 
 
 @pytest.mark.golden
