@@ -23,7 +23,7 @@ from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.prove import demo_topology, smollm2
 from drydock.topology import verbs as topologies
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.planned import read_plan
 from drydock.topology.rollout import ready, verbs, watch
 from drydock.topology.rollout.asking import NoAnswer, ask
 from drydock.topology.rollout.compose import PROJECT, SERVICE
@@ -48,8 +48,8 @@ PROMPTS = [", ".join(map(str, range(first, first + 24))) + "," for first in (120
 class Cluster:
     """A topology that runs on Compose."""
 
-    def __init__(self, place: TopologyPlace, plan: TopologyPlan) -> None:
-        self.place, self.plan = place, plan
+    def __init__(self, place: TopologyPlace) -> None:
+        self.place, self.plan = place, read_plan(place.file)
         with polite():
             self.shown = verbs.up(place, "compose", verbs.Options(seconds=420))
         self.runner = place.runner(place.running(), {})
@@ -80,12 +80,26 @@ class Cluster:
         found = watch.rows((self.plan,), self.runner.states(), self.runner.reach())
         return {row.name: row for row in found}
 
-    def heal(self) -> float:
-        """Wait until all is ready; return the seconds."""
-        begun = time.monotonic()
+    def heal(self) -> None:
+        """Wait until all is ready."""
         with polite():
             ready.wait(self.plan, self.runner, 600)
-        return time.monotonic() - begun
+
+    def answers(self) -> dict[str, str]:
+        """Return what each prompt is answered; ask it while nothing is wrong."""
+        found = {prompt: question(self.router, prompt) for prompt in PROMPTS}
+        assert {status for status, _ in found.values()} == {"200"}, found
+        return {prompt: text for prompt, (_, text) in found.items()}
+
+
+@contextlib.contextmanager
+def started(place: TopologyPlace) -> Iterator[Cluster]:
+    """Start a topology; stop it and remove what `down` keeps when the block ends."""
+    try:
+        yield Cluster(place)
+    finally:
+        verbs.down(place)
+        demo_topology.remove_volumes(f"drydock-{place.name}")
 
 
 @contextlib.contextmanager

@@ -16,17 +16,14 @@ from drydock.build.job import prepare
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.prove import demo_topology
-from drydock.topology.planned import read_plan
-from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from tests.support.running_topology import (
-    PROMPTS,
     Clients,
     Cluster,
     Note,
     planned,
-    question,
     small_disk,
+    started,
 )
 
 TABLE = ROOT / "build" / "topology-faults.md"
@@ -59,19 +56,14 @@ def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     file = planned(folder, images, "2p1d", f"faults-{secrets.token_hex(3)}")
     place = TopologyPlace(file, output=str(folder / "running"))
     small_disk(f"drydock-{place.name}", "cache.n1")
-    try:
-        yield Cluster(place, read_plan(file))
-    finally:
-        verbs.down(place)
-        demo_topology.remove_volumes(f"drydock-{place.name}")
+    with started(place) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def answers(cluster: Cluster) -> dict[str, str]:
     """What each prompt is answered while nothing is wrong."""
-    found = {prompt: question(cluster.router, prompt) for prompt in PROMPTS}
-    assert {status for status, _ in found.values()} == {"200"}, found
-    return {prompt: text for prompt, (_, text) in found.items()}
+    return cluster.answers()
 
 
 @pytest.fixture

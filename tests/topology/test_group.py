@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from drydock.prove import demo_topology
-from drydock.topology.planned import read_plan
 from drydock.topology.ports import API
-from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.words import url
-from tests.support.running_topology import Cluster, Note, planned, question
+from tests.support.running_topology import Cluster, Note, planned, question, started
 from tests.support.waiting import wait_until
 
 RANKS = ("serve-0-0", "serve-0-1", "serve-0-2")
@@ -27,11 +24,8 @@ PROMPT = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"
 def trio(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     file = planned(folder, images, "tp3", f"group-{secrets.token_hex(3)}")
     place = TopologyPlace(file, output=str(folder / "group"))
-    try:
-        yield Cluster(place, read_plan(file))
-    finally:
-        verbs.down(place)
-        demo_topology.remove_volumes(f"drydock-{place.name}")
+    with started(place) as found:
+        yield found
 
 
 def answer(trio: Cluster) -> str:

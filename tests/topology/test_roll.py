@@ -12,13 +12,12 @@ import pytest
 
 from drydock.core.errors import RolloutError
 from drydock.prove import demo_topology
-from drydock.topology.planned import read_plan
 from drydock.topology.preflight import verbs as preflight
 from drydock.topology.preflight.verbs import CheckOptions
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.rollout.verbs import Options
-from tests.support.running_topology import PROMPTS, Clients, Cluster, Note, Where, planned, polite, question
+from tests.support.running_topology import Clients, Cluster, Note, Where, planned, polite, started
 
 
 class Plans(NamedTuple):
@@ -44,15 +43,8 @@ def plans(folder: Path, images: tuple[str, str]) -> Plans:
 
 @pytest.fixture(scope="module")
 def pair(plans: Plans, folder: Path) -> Iterator[Pair]:
-    place = TopologyPlace(plans.first, output=str(folder / "roll"))
-    try:
-        running = Cluster(place, read_plan(plans.first))
-        found = {prompt: question(running.router, prompt) for prompt in PROMPTS}
-        assert {status for status, _ in found.values()} == {"200"}, found
-        yield Pair(running, {prompt: text for prompt, (_, text) in found.items()})
-    finally:
-        verbs.down(place)
-        demo_topology.remove_volumes(f"drydock-{place.name}")
+    with started(TopologyPlace(plans.first, output=str(folder / "roll"))) as running:
+        yield Pair(running, running.answers())
 
 
 def test_the_check_of_its_nodes_passes(plans: Plans) -> None:
