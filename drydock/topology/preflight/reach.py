@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.errors import EngineError, InputError
-from drydock.core.files import below, write_atomically
+from drydock.core.files import write_below
 from drydock.engine import compose as plugin
 from drydock.run.container import name_of
 from drydock.topology.playbook.run import Played, Ssh, bounded, playbook
@@ -34,8 +34,7 @@ Answers = dict[str, NodeAnswer | str]
 def by_ansible(asked: Sequence[AskedNode], files: Mapping[str, str], ssh: Ssh) -> Answers:
     """Ask every node over ssh; `files` are those of the rendered playbook. Raises BuildError and InputError."""
     with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as folder:
-        for name, text in files.items():
-            write_atomically(below(Path(folder), name), text)
+        write_below(Path(folder), files)
         words = {"preflight_asked": {each.node: list(each.words) for each in asked}}
         played = playbook(Path(folder), ("preflight",), ssh=ssh, variables=words, keep=(TASK,), seconds=SECONDS)
     return {each.node: _of_ansible(each.node, played) for each in asked}
