@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +16,7 @@ from docker.models.containers import Container
 from drydock.build import build
 from drydock.build.job import prepare
 from entrypoints.core import errors
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.proves("router0.1", "packages")
@@ -49,12 +49,6 @@ class Routed(NamedTuple):
     router: Container
     url: str
     server: ThreadingHTTPServer
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

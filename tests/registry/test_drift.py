@@ -11,7 +11,8 @@ from drydock.core.errors import GoneError, RegistryError
 from drydock.lock.drift.ask import LiveUpstream, Tag
 from drydock.registry.manifests import INDEX, Manifest, to_manifest
 from tests.registry.test_client import blobs, image, manifests
-from tests.support.servers import Registry, free_port
+from tests.support.ports import free_port
+from tests.support.servers import Registry
 
 AMD64 = "linux/amd64"
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -56,12 +55,6 @@ class Start(NamedTuple):
     """Of the plan, in seconds; 0 does not look for progress."""
     group: Mapping[str, Any] = {}
     """The fields of the plan's Group."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Running:

@@ -14,18 +14,11 @@ from typing import NamedTuple
 import requests
 
 from drydock.engine import debian
+from tests.support.ports import free_port
 
 PASSWORD = "correct horse"  # noqa: S105 - of the test registry
 HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72\n"
 """PASSWORD, encrypted with bcrypt by `htpasswd -B`."""
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def program() -> str:

@@ -17,7 +17,8 @@ from entrypoints.cache.entries import CRASHES, is_in_use, listed, read
 from entrypoints.cache.plan import ROOM
 from entrypoints.cache.quota import make_room, parse_quota
 from entrypoints.core.errors import USAGE
-from tests.support.running import Running, Start, free_port
+from tests.support.ports import free_port
+from tests.support.running import Running, Start
 from tests.unit.entrypoints.cache.test_entries import READY, names, put
 
 GRAPH = "vllm/torch_compile_cache/graph"
@@ -195,8 +196,7 @@ def test_the_status_port_says_hit_or_miss(run: Run, tmp_path: Path) -> None:
 def test_with_exec_entries_are_locked_and_no_start_is_counted(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
     server = run(options={"exec_": True})
-    server.until(lambda: is_in_use(str(entry)), "the entry to be held")
-    assert "cache hit" in server.said()
+    server.until(lambda: "cache hit" in server.said() and is_in_use(str(entry)), "a hit of an entry that is held")
     assert (read(str(entry)) or {})["attempts"] == 0
     server.signal(signal.SIGTERM)
     server.exit_code()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.running import Run, Running, Start, free_port
+from tests.support.ports import free_port
+from tests.support.running import Run, Running, Start
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from entrypoints.serve.benchmark import (
     without_server,
 )
 from entrypoints.serve.client import Endpoint, Reply
-from tests.support.running import free_port
+from tests.support.ports import free_port
 
 KIT = Kit("python3", "/plugin", {}, "/tmp/x")
 LOAD = Load(200, 50, 4, 40, 0.5)

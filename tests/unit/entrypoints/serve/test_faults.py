@@ -16,7 +16,8 @@ from entrypoints.core import errors
 from entrypoints.host.processes import is_running
 from entrypoints.plan.supervision import MIDDLEWARE_NAME
 from entrypoints.serve.draining import DrainFile
-from tests.support.running import Run, Running, free_port, get
+from tests.support.ports import free_port
+from tests.support.running import Run, Running, get
 
 STALL = 1.5
 """Seconds; a step of the stub takes none."""

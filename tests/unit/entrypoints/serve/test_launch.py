@@ -18,7 +18,8 @@ from entrypoints.core import errors
 from entrypoints.core.records import ServePlan
 from entrypoints.serve.health import PROMPT
 from entrypoints.serve.launch import bind, environment
-from tests.support.running import Run, free_port, is_running
+from tests.support.ports import free_port
+from tests.support.running import Run, is_running
 
 
 def test_it_is_alive_before_ready_and_ready_only_after_the_known_answer(run: Run) -> None:

@@ -16,7 +16,8 @@ from entrypoints.host.processes import children
 from entrypoints.serve.group import Member
 from entrypoints.serve.together import Leader
 from entrypoints.serve.watch import Board
-from tests.support.running import Run, Running, free_port, get
+from tests.support.ports import free_port
+from tests.support.running import Run, Running, get
 
 PATIENCE = 5.0
 """Seconds: on a busy machine a rank may be silent for some."""
