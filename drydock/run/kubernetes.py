@@ -50,7 +50,7 @@ def remarks(container: Container) -> Iterable[str]:
     if container.once and container.resource:
         yield f"the Job waits until {container.count} of {container.resource} are free on a node"
     if is_local(container.image):
-        yield f"image {container.image} exists on this machine only: push it and pass --image"
+        yield f"image {container.image} exists on this machine only: push it, then --image (in a topology.yaml, image)"
     yield from _node_remarks(container)
     own = [("model", container.model)] if container.model else []
     for what, bind in (*own, *(("volume", bind) for bind in container.volumes)):

@@ -21,6 +21,7 @@ import pytest
 from drydock.build import build
 from drydock.build.job import Job
 from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
+from drydock.engine.once import run_to_end
 from drydock.oci.diff import compare
 from tests.support import terminal
 from tests.support.small_disk import small_disk
@@ -217,7 +218,7 @@ def test_the_small_image_serves_as_the_real_one_does(small: Small) -> None:
     client = docker.from_env()
     image = client.images.get(f"drydock/{VARIANT}:latest")
     try:
-        output = client.containers.run(image.id, ["version"], remove=True)
+        output = run_to_end(image.id, ["version"])
         assert VARIANT.encode() in output
     finally:
         client.images.remove(image.id, force=True)

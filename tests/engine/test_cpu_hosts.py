@@ -7,10 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
 from drydock.build import build
+from drydock.engine.once import run_to_end
 from tests.support import ranks
 from tests.support.ranks import ADDRESS, CLUSTERS
 
@@ -46,12 +46,11 @@ def test_vllm_reads_the_command_of_every_host(built: build.Built, tmp_path: Path
     (tmp_path / "argv.json").write_text(json.dumps(commands))
     (tmp_path / "read.py").write_text(READ)
     tmp_path.chmod(0o755)
-    output = docker.from_env().containers.run(
+    output = run_to_end(
         built.image,
         ["/given/read.py", "/given/argv.json"],
         entrypoint="/opt/venv/bin/python3",
         volumes={str(tmp_path): {"bind": "/given", "mode": "ro"}},
-        remove=True,
     )
     read = [json.loads(line[5:]) for line in output.decode().splitlines() if line.startswith("READ ")]
 

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import docker
 import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.build.render import PYTHON
 from drydock.core.paths import ROOT
+from drydock.engine.once import run_to_end
 from drydock.prove import demo
 from entrypoints.core.parse import format_id_list, parse_id_list
 from tests.support.caches import copied
@@ -63,9 +63,7 @@ class Served(NamedTuple):
 
 def run(image: str, command: Sequence[str], **options: Any) -> str:
     """Run the image to its end and return its standard output."""
-    client = docker.from_env()
-    output: bytes = client.containers.run(image, list(command), remove=True, stderr=False, **options)
-    return output.decode()
+    return run_to_end(image, command, **options).decode()
 
 
 @pytest.fixture(scope="module")

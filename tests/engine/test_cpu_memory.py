@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
 from drydock.build import build
+from drydock.engine.once import run_to_end
 from drydock.prove import demo
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
@@ -25,7 +25,7 @@ def planned(image: str, model: Path, *flags: str) -> dict[str, Any]:
     """Return the use of memory in the plan that the image makes here."""
     words = ["plan", "--json", "--model", "/models/smollm2", *flags]
     folders = {str(model): {"bind": "/models/smollm2", "mode": "ro"}}
-    text = docker.from_env().containers.run(image, words, remove=True, volumes=folders, stderr=False)
+    text = run_to_end(image, words, volumes=folders)
     (use,) = json.loads(text)["uses"]
     return dict(use)
 

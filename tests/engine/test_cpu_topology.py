@@ -19,7 +19,7 @@ def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_comput
     built: build.Built, model: Path
 ) -> None:
     router = build.build(prepare("router")).image
-    before = {network.id for network in docker.from_env().networks.list()}
+    before = held()
 
     shown, answer = demo_topology.serve("1p1d", model, built.image, router)
 
@@ -28,4 +28,10 @@ def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_comput
     assert all(pair.transferred == pair.tokens > 2 * shown.block for pair in shown.pairs)
     assert shown.router
     assert shown.router.transferred == shown.router.tokens
-    assert {network.id for network in docker.from_env().networks.list()} == before
+    assert held() == before
+
+
+def held() -> set[str]:
+    """Return the engine's networks and volumes."""
+    client = docker.from_env()
+    return {str(each.id) for each in (*client.networks.list(), *client.volumes.list())}

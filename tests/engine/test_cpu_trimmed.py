@@ -7,11 +7,11 @@ import posixpath
 import zipfile
 from fnmatch import fnmatchcase
 
-import docker
 import pytest
 
 from drydock.build import build
 from drydock.build.job import Job
+from drydock.engine.once import run_to_end
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Trim
 
@@ -46,9 +46,7 @@ def records(job: Job, built: build.Built) -> Records:
     """What RECORD says of each trimmed distribution, and whether that is so."""
     names = [trim.distribution for trim in job.variant.trim]
     command = ["-c", LOOK, *names]
-    output = docker.from_env().containers.run(
-        built.image, command, entrypoint="/opt/venv/bin/python3", remove=True, network_mode="none"
-    )
+    output = run_to_end(built.image, command, entrypoint="/opt/venv/bin/python3", network_mode="none")
     found: Records = json.loads(output)
     return found
 

@@ -17,6 +17,7 @@ from drydock.build import build, buildx
 from drydock.build.job import STAND_IN, BuildOptions, Job, prepare
 from drydock.core.errors import EngineError
 from drydock.engine import loading
+from drydock.engine.once import run_to_end
 from drydock.inputs.store import default_store
 from drydock.oci import layout as oci
 from tests.support.small_image import VARIANT, Small
@@ -91,11 +92,10 @@ def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, 
     loading.load(first.layout, names[0])
     held = loading.held([first.layout])
     loading.load(second.layout, names[1], [first.layout])
-    client = docker.from_env()
 
     assert set(layers(first.layout)) <= held
     assert loading.is_whole(second.said.digest)
-    said = client.containers.run(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"], remove=True)
+    said = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"])
     assert said == b"# edit 1\n"
 
 
