@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.core.parse import parse_json
 from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
-from entrypoints.request.flags import ADDRESS, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
+from entrypoints.request.flags import ADDRESS, HIGHEST_PORT, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint, parse_url
+from entrypoints.serve.health import VLLM_PORT
 from entrypoints.serve.ports import check_port, listen
 
 RESULT_AT_MOST = 64 << 20
@@ -27,9 +28,6 @@ _OK = 200
 _NO_KEY = (401, 403)
 _LONGEST_NAME = 512
 """Characters of a model's name, and of its folder."""
-_PORT = "8000"
-"""vLLM's usual port."""
-_HIGHEST_PORT = 65535
 _AGAIN = 0.5
 _OF_SERVERS = {ADDRESS, PORT, SHUTDOWN, MIDDLEWARE, "--disable-log-requests", "--enable-reasoning"}
 """Flags of a plan that only the server's command line has."""
@@ -175,7 +173,7 @@ def endpoint_of(given: UserFlags, env: Mapping[str, str]) -> Endpoint:
     """Return where a server with the user's flags, and those of their --config file, listens. Raises USAGE."""
     # the first value of each: of several keys, any will do
     words = tuple(f"{name}={str(found.value).partition(' ')[0]}" for name, found in given.flags.items())
-    port = parse_count(given.flag(PORT) or _PORT, PORT, most=_HIGHEST_PORT)
+    port = parse_count(given.flag(PORT) or str(VLLM_PORT), PORT, most=HIGHEST_PORT)
     return parse_endpoint(words, flag(words, ADDRESS), port, env)
 
 

@@ -24,6 +24,7 @@ THRESHOLDS = {
     "shortest_context": 1024,
     "one_node_weights_gib": 4,
     "reserve_one_core_from": 16,
+    "transfer_cores": 1,
     "reserve_two_cores_from": 32,
     "power_threads_per_core": 4,
     "quantization_methods": ["awq", "gptq", "compressed-tensors"],

@@ -15,6 +15,7 @@ from entrypoints.core.records import Facts, Notice, Processor, Use, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.cpu import intents
+from entrypoints.decide.cpu.transfer import require_last_core, transfers
 from entrypoints.decide.records import Decision, does_not_fit, gib
 from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
@@ -65,6 +66,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     """
     case = Case(profile, facts, model, given)
     _require_host(facts)
+    require_last_core(case)
     dtype = choose_dtype(facts.processor)
     size = element_bytes(given.flag("--dtype") or str(dtype.value))
     layout, parallel = choose_layout(case, size)
@@ -272,11 +274,12 @@ def _layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout
 
 
 def choose_binding(case: Case, layout: Layout) -> Value:
-    """Bind one thread to each physical core, and reserve cores for the API server on large machines."""
+    """Bind one thread to each physical core, and reserve cores for the KV cache's exchange and a busy API server."""
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
     user = case.given.variable(RESERVED)
-    keeps = tuple(bind.reserved(rank, case.thresholds) for rank in layout.ranks)
+    exchange = case.thresholds.whole("transfer_cores") if transfers(case) else 0
+    keeps = tuple(bind.reserved(rank, case.thresholds) + exchange for rank in layout.ranks)
     if user is not None:
         keeps = bind.reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
     value = bind.binding(layout.ranks, keeps, per_core)
@@ -289,7 +292,8 @@ def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_cor
     threads = "one thread" if per_core == 1 else f"{per_core} threads"
     parts = [f"{threads} on each of {bound} physical cores of NUMA node {nodes}"]
     if sum(keeps):
-        parts.append(f"{sum(keeps)} reserved for the API server")
+        exchange = "the exchange of the KV cache and " if transfers(case) else ""
+        parts.append(f"{sum(keeps)} reserved for {exchange}the API server")
     limit = bind.time_limit(case.facts)
     if limit is not None:
         parts.append(f"the container's CPU time ({case.facts.cgroup.cpu_quota:g} CPUs) covers {limit}")

@@ -37,7 +37,7 @@ def choose_executor(facts: Facts, given: UserFlags, ranks: int, binding: Value) 
     """
     free, enough = _shared_memory(facts), has_room_for_workers(facts)
     set_by_user = given.flag(EXECUTOR) or given.variable(OWN_PROCESSES) or given.variable(BIND)
-    worker_pays = enough and _restricts(facts, binding)
+    worker_pays = enough and _restricts(facts, binding) and len(_threads(binding)) > 1
     if ranks == 1 and not set_by_user and not worker_pays:
         return _one_process(facts, binding, free) | _forked(facts, given)
     if not enough and given.variable(OWN_PROCESSES) != "0":
@@ -75,7 +75,9 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
     restricts = _restricts(facts, binding)
     because = "one rank uses every core, so there is nothing to bind; ready after 14 s instead of 19 s (SmolLM2-135M)"
     instead = ("mp: starts one more process, for the same throughput",)
-    if restricts:
+    if restricts and has_room_for_workers(facts):
+        because = "one thread computes, and a worker process would only be one more that waits with a busy loop"
+    elif restricts:
         because = f"a worker process needs {WORKER_SHARED_MEMORY // MIB} MiB in /dev/shm, and {free // MIB} are free"
         instead = ("mp: would bind the threads, but could not start",)
     values = {
@@ -114,7 +116,7 @@ def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
 
 def unbound(facts: Facts, chosen: dict[str, Value]) -> tuple[Notice, ...]:
     """Return a notice if threads are not bound because shared memory is too small."""
-    if "OMP_NUM_THREADS" not in chosen:
+    if "OMP_NUM_THREADS" not in chosen or has_room_for_workers(facts):
         return ()
     found, expected = f"{_shared_memory(facts) // MIB} MiB free", f"at least {WORKER_SHARED_MEMORY // MIB} MiB"
     return (notice("PLAN-004", found, expected),)

@@ -11,6 +11,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.executor import BIND
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
+from entrypoints.request.roles import PREFILL, Role
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
@@ -186,7 +187,40 @@ def test_two_cores_are_both_bound_and_of_many_some_are_kept() -> None:
 
 def test_a_users_number_of_reserved_cores_is_kept_off() -> None:
     assert values(facts(cores=8), model=SMOLLM2, VLLM_CPU_NUM_OF_RESERVED_CPU="3")[BIND] == "0-4"
-    assert values(facts(cores=8), model=SMOLLM2, VLLM_CPU_NUM_OF_RESERVED_CPU="99")[BIND] == "0"
+    assert values(facts(cores=8), model=SMOLLM2, VLLM_CPU_NUM_OF_RESERVED_CPU="99")["OMP_NUM_THREADS"] == "1"
+
+
+NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+
+
+@pytest.mark.parametrize(("host", "bound"), [(facts(cores=8), "0-6"), (facts(cores=32), "0-28"), (facts(cores=1), "0")])
+def test_the_last_core_is_for_the_exchange_of_the_kv_cache(host: Facts, bound: str) -> None:
+    found = decided(host, NIXL, "--distributed-executor-backend=mp", model=SMOLLM2).values[BIND]
+
+    assert found.value == bound
+    assert "for the exchange of the KV cache" in found.because
+
+
+def test_each_rank_keeps_a_core_for_the_exchange() -> None:
+    assert values(facts(cores=16, nodes=2), NIXL)[BIND] == "0-6|8-14"
+
+
+def test_a_role_without_a_connector_of_ones_own_keeps_the_last_core_too() -> None:
+    given = parse_given((), {})._replace(role=Role(PREFILL))
+
+    assert decide(PROFILE, facts(cores=8), SMOLLM2, given).values[BIND].value == "0-6"
+
+
+def test_a_container_without_the_last_core_is_refused_before_vllm_fails_there() -> None:
+    host = facts(cores=8)
+    part = host._replace(cpus=host.cpus[:4])
+    error = refused(part, NIXL, model=SMOLLM2)
+
+    assert error.code == HOST
+    assert "CPUs 0-3" in str(error)
+    assert "CPU 7" in str(error)
+    assert values(part, "--distributed-executor-backend=mp", model=SMOLLM2)[BIND] == "0-3"
+    assert values(part, NIXL.replace("Nixl", "LMCache"), model=SMOLLM2)[BIND] == "0-2"
 
 
 # --- memory

@@ -48,6 +48,14 @@ def test_one_rank_on_some_cores_is_bound_in_a_worker_process() -> None:
     assert chosen(facts(cores=8), SOME) == {BIND: "0-3"}
 
 
+def test_one_thread_needs_no_worker_process_that_binds_it() -> None:
+    values = choose_executor(facts(cores=8), parse_given((), {}), 1, Value("0", "one"))
+
+    assert (values[EXECUTOR].value, values["OMP_NUM_THREADS"].value) == ("uni", "1")
+    assert "one thread computes" in values[EXECUTOR].because
+    assert unbound(facts(cores=8), values) == ()
+
+
 def test_without_shared_memory_threads_are_counted_but_not_bound() -> None:
     values = choose_executor(SMALL, parse_given((), {}), 1, SOME)
 
