@@ -15,7 +15,7 @@ from drydock.bundle.verbs import CREATE, LOAD
 from drydock.config.matrix import matching, read_matrix
 from drydock.core.console import emit
 from drydock.core.errors import InputError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.model.record import dump
@@ -574,7 +574,8 @@ def topology_plan(_: Context, file: str, model: str = "", target: str = "", html
 
     made = topologies.planned(Path(file), model, target)
     if html:
-        write_atomically(Path(html), page.page(made))
+        with unwritable(Path(html), "--html"):
+            write_atomically(Path(html), page.page(made))
     emit(dumps(dump(made)) if json else topologies.as_text(made))
 
 

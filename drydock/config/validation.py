@@ -53,6 +53,8 @@ def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetai
     match detail["type"]:
         case "extra_forbidden":
             return document.problem(parent, f"unknown key {last!r}", at=path), nearest(last, known_keys(record, parent))
+        case "missing" if isinstance(detail["loc"][-1], int):
+            return document.problem(path, f"found {found}, expected more values"), ""
         case "missing":
             return document.problem(parent, f"missing key {last!r}"), ""
         case "union_tag_not_found":
@@ -76,6 +78,7 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
         "int_type": "a whole number",
         "bool_type": "true or false",
         "tuple_type": "a list",
+        "too_long": f"at most {context.get('max_length')} values",
         "mapping_type": "keys and values",
         "model_type": "keys and values",
         "model_attributes_type": "keys and values",
@@ -102,8 +105,9 @@ def _written_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
     """Remove from pydantic's path what is not in the file: the names of union members and of key checks."""
     path: list[str | int] = []
     for number, step in enumerate(location):
-        if (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int)):
-            data = data[step]  # type: ignore[index]  # a key of the mapping or a position in the list, as just checked
+        in_list = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if in_list or (isinstance(data, dict) and step in data):
+            data = data[step]
             path.append(step)
         elif isinstance(data, dict) and number == len(location) - 1 and step not in ("[key]", *_SCALARS):
             path.append(step)

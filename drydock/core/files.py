@@ -198,14 +198,15 @@ def blocked(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def unwritable(folder: Path) -> Iterator[None]:
-    """Turn every OSError of writes below a folder that the user named into an InputError, or a DiskFullError."""
+def unwritable(folder: Path, option: str = "--output") -> Iterator[None]:
+    """Turn every OSError of writes to a place that the user named by an option into an InputError or DiskFullError."""
     try:
         with disk_full(folder):
             yield
     except OSError as error:
-        hint = "choose another folder with --output"
-        raise InputError(f"{error.filename or folder}: {error.strerror}", hint=hint) from error
+        one_file = option != "--output"  # then error.filename is a temporary file, unknown to the user
+        where, what = (folder, "file") if one_file else (error.filename or folder, "folder")
+        raise InputError(f"{where}: {error.strerror}", hint=f"choose another {what} with {option}") from error
 
 
 @contextlib.contextmanager

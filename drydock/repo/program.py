@@ -114,15 +114,21 @@ def _joined(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> list
 
 
 def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Iterator[str]:
-    """Yield the words as invoke needs them. Raises InputError for an unknown task or option."""
+    """Yield the words as invoke needs them. Raises InputError for an unknown task or option, or one given twice."""
     context: ParserContext | None = None
     positional = 0
+    given: set[str] = set()
     remaining = iter(words)
     for word in remaining:
         name = SHORT.get(word, word.partition("=")[0])
         if context and name.startswith("-"):
             yield name if word in SHORT else word
-            if _option(context, name).takes_value and "=" not in word:
+            option = _option(context, name)
+            if option.takes_value and option.kind is not list:
+                if name in given:  # invoke would take the second value for a task
+                    raise InputError(f"{name} is given twice", hint=f"write {name} VALUE once")
+                given.add(name)
+            if option.takes_value and "=" not in word:
                 yield from _value(name, remaining)
         elif context and positional:
             positional -= 1
@@ -131,6 +137,7 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
             yield from (MANY[context.name], word)
         else:
             context = _task(word, contexts)
+            given.clear()
             positional = len(context.positional_args)
             yield word
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from drydock.core.errors import InputError
 from drydock.topology.planned import Rank, TopologyPlan
 
 
@@ -51,11 +52,15 @@ class _Placed(NamedTuple):
 
 
 def _ranks(plan: TopologyPlan) -> dict[str, _Placed]:
-    return {
-        f"group {replica.group}, replica {replica.number}, rank {rank.rank}": _Placed(replica.role, rank)
-        for replica in plan.replicas
-        for rank in replica.ranks
-    }
+    """Return the ranks by their places. Raises InputError if two have one place."""
+    found: dict[str, _Placed] = {}
+    for replica in plan.replicas:
+        for rank in replica.ranks:
+            where = f"group {replica.group}, replica {replica.number}, rank {rank.rank}"
+            if where in found:
+                raise InputError(f"{where}: found twice, expected once", hint="`topology plan --json` writes plans")
+            found[where] = _Placed(replica.role, rank)
+    return found
 
 
 def _rank(where: str, first: _Placed | None, second: _Placed | None) -> Iterator[Change]:

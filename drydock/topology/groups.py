@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.config.validation import Problem, failure
+from drydock.model.names import UNSEEN
 from drydock.topology.findings import finding
 from drydock.topology.planned import Because
 from drydock.topology.records import Group, Node, Topology
@@ -45,7 +46,8 @@ def traits(facts: Facts, super_pod: str = "") -> Traits:
         found["processor"] = facts["processor"]["model"]
         found["CPUs"] = str(len(facts["cpus"]))
     versions = {name: str(value) for name, value in sorted(facts["versions"].items()) if name not in _NOT_COMPARED}
-    return {**found, **versions, **({"super pod": super_pod} if super_pod else {})}
+    told = {**found, **versions, **({"super pod": super_pod} if super_pod else {})}
+    return {name: UNSEEN.sub("\ufffd", text) for name, text in told.items()}
 
 
 def _card(device: Mapping[str, Any]) -> str:

@@ -40,9 +40,9 @@ class Rank(Record):
     """The devices' numbers on this node; empty for a CPU."""
     architecture: OneLine = ""
     """Of all its devices; empty if they differ, and for a CPU."""
-    argv: tuple[OneLine, ...]
+    argv: tuple[OneLine, ...] = Field(min_length=1)
     """vLLM's command as the image's entrypoint plans it."""
-    words: tuple[OneLine, ...]
+    words: tuple[OneLine, ...] = Field(min_length=1)
     """The container's arguments (`serve MODEL …`), with which the entrypoint decides the same."""
     env: dict[str, str]
     """The container's environment."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from drydock.core.errors import InputError
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
 from drydock.topology import transfer
 from drydock.topology.groups import Placement
 from drydock.topology.network import Wires
-from drydock.topology.ports import API, FLAGS, MASTER, RPC, STATUS, Need, allocate, numbered
+from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RPC, STATUS, Need, allocate, numbered
 from drydock.topology.read import Read
 from drydock.topology.records import Group, Node, Topology
 from drydock.topology.words import goal_words, is_ip, served_name, user_devices, user_number
@@ -180,8 +181,12 @@ def allocated(context: Context) -> dict[str, int]:
     taken = [topology.router.port] if topology.router else []
     taken += [shape.ray for shape in context.shapes.values()]
     for group in topology.groups:
-        needs = _needs(context, group)
-        taken += [fixed for need in needs if (fixed := _fixed(context, group, need.purpose))]
+        for need in _needs(context, group):
+            fixed = _fixed(context, group, need.purpose)
+            if fixed + need.length - 1 > HIGHEST:
+                text = f"{need.purpose} from {fixed}: {need.length} ports in a row end above {HIGHEST}"
+                raise InputError(f"group {group.name}: {text}", hint="set a lower one, or none: the plan has ports")
+            taken += [fixed] if fixed else []
     every = [need for group in topology.groups for need in _needs(context, group)]
     return allocate(every, topology.network.port_base, taken)
 

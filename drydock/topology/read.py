@@ -63,20 +63,24 @@ def read_topology(path: Path) -> Read:
 
 
 def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
-    """Check that the model and exactly one of target and image are named."""
+    """Check that the model and exactly one of target and image are named, and images by digest."""
     if not topology.model or topology.model.startswith("-"):
         yield document.problem(("model",), f"found {topology.model!r}, expected a folder or a hub id"), ""
     if topology.model.startswith((".", "~")):
         text = f"found {topology.model!r}, expected a hub id, or the absolute path of a folder that every node has"
         yield document.problem(("model",), text), "`--model FOLDER` says where the model is on this machine"
+    if topology.model.startswith("/") and (topology.model.strip("/") == "" or ".." in topology.model.split("/")):
+        yield document.problem(("model",), f"found {topology.model!r}, expected the path of a folder without .."), ""
     if bool(topology.target) == bool(topology.image):
         found = "both target and image" if topology.target else "neither target nor image"
         hint = "target names a variant of the matrix, image a built image by digest"
         yield document.problem((), f"found {found}, expected one of them"), hint
-    if topology.image and not _BY_DIGEST.fullmatch(topology.image):
-        text = f"found {topology.image!r}, expected an image by digest, registry/name@sha256:…"
-        hint = "a tag may name another image on each node; ./inv inspect prints digests"
-        yield document.problem(("image",), text), hint
+    images = {("image",): topology.image, ("router", "image"): topology.router and topology.router.image}
+    for where, image in images.items():
+        if image and not _BY_DIGEST.fullmatch(image):
+            text = f"found {image!r}, expected an image by digest, registry/name@sha256:…"
+            hint = "a tag may name another image on each node; ./inv inspect prints digests"
+            yield document.problem(where, text), hint
 
 
 def _check_nodes(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
@@ -193,7 +197,7 @@ def _check_hosts(topology: Topology, document: YamlDocument, hosts: dict[str, Pa
         path = hosts[node.name]
         text = problems[path] if path in problems else problems.setdefault(path, unreadable(path))
         if text:
-            hint = "on the node: docker run … IMAGE facts --record /cache/host.json"
+            hint = "on the node: ./inv entrypoint --target auto -- facts --record host.json"
             yield document.problem(("nodes", index, "host"), f"{node.host}: {text}"), hint
 
 

@@ -51,6 +51,8 @@ class Router(Record):
 
     node: Identifier
     """The node that runs it; it may run a server too."""
+    image: OneLine | None = None
+    """Its image by digest, registry/name@sha256:…; the one that this checkout builds if left out."""
     port: Port = 30000
     """Where clients connect."""
     policy: Literal["round_robin", "random", "power_of_two", "cache_aware", "consistent_hash"] = "cache_aware"

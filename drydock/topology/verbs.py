@@ -53,13 +53,13 @@ def planned(
     read = read._replace(topology=read.topology.model_copy(update={"network": network}))
     variant, image = _image(read.topology, target)
     with model_folder(read.topology.model, model) as (folder, hub):
-        return plan(read, variant, Images(image, _router_image()), Entrypoint(variant, hub), folder)
+        return plan(read, variant, Images(image, _router_image(read.topology)), Entrypoint(variant, hub), folder)
 
 
 def _image(topology: Topology, target: str) -> tuple[Variant, str]:
     """Return the variant of a topology and its image: by digest, else the name it has after the build."""
     variants = read_matrix(ROOT)
-    if topology.image is None:
+    if not topology.image:
         variant = find(variants, target or topology.target or "")
         return variant, _image_of(variant)
     if target:
@@ -72,7 +72,10 @@ def _image(topology: Topology, target: str) -> tuple[Variant, str]:
     return own, topology.image
 
 
-def _router_image() -> str:
+def _router_image(topology: Topology) -> str:
+    """Return the router's image: by digest, else the name it has after the build."""
+    if topology.router and topology.router.image:
+        return topology.router.image
     return _image_of(find(read_matrix(ROOT), ROUTER))
 
 

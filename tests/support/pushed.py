@@ -17,6 +17,7 @@ KEPT = "zstd"
 """Layers as BuildKit wrote them."""
 AS_BUILT = ""
 """Layers as they are, whatever their compression."""
+_GZIP = b"\x1f\x8b"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
@@ -52,6 +53,8 @@ def _layer(base: str, data: bytes, compression: str) -> dict[str, Any]:
 
 
 def _as_gzip(data: bytes) -> bytes:
+    if data.startswith(_GZIP):
+        return data
     plain = zstandard.ZstdDecompressor().decompressobj().decompress(data)
     return gzip.compress(plain, compresslevel=1, mtime=0)
 

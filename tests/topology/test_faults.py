@@ -159,6 +159,29 @@ def test_the_decode_server_whose_network_is_cut(cluster: Cluster, clients: Clien
     note("the only decode server's network is cut", clients.summary(), f"{after:.0f} s after the network is back")
 
 
+def test_a_prefill_server_that_is_new_to_a_decode_server_with_a_new_interface(
+    cluster: Cluster, clients: Clients, note: Note
+) -> None:
+    with _cut(cluster, -1):
+        time.sleep(1)
+    cluster.kill(P0)
+    cluster.heal()
+    wait_until(lambda: (cluster.rows()[D0].failed or 0) > 0, "a failure to get a KV cache", within=120)
+    alerts = [*watch.alerts([*cluster.rows().values()])]
+    cluster.kill(D0)
+    begun = time.monotonic()
+    cluster.heal()
+    clients.until_good()
+    clients.check()
+    note(
+        "a prefill server starts after the decode server's network interface was created again",
+        clients.summary(),
+        f"`topology status` alerts; {time.monotonic() - begun:.0f} s after the decode server is started again",
+    )
+
+    assert any(alert.startswith(f"{D0}: ") and "failures to get a KV cache" in alert for alert in alerts), alerts
+
+
 def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: Note) -> None:
     begun = time.monotonic()
     cluster.kill(ROUTER)
@@ -172,17 +195,18 @@ def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: No
 
 def test_a_decode_server_that_comes_late_is_an_alert(cluster: Cluster, note: Note) -> None:
     cluster.heal()
+    before = cluster.rows()[P0].expired or 0
     asker = Asker(cluster.plan, cluster.runner.reach())
     prefill, decode = cluster.plan.replicas[0], cluster.plan.replicas[-1]
     body: dict[str, Any] = {"model": "smollm2", "prompt": PROMPTS[0], "max_tokens": 1, "cache_salt": "late"}
     where = asker.post(f"{asker.url(prefill)}/v1/completions", {**body, "kv_transfer_params": ASKED_FOR})
     time.sleep(LEASE + 10)
     asker.post(f"{asker.url(prefill)}/v1/completions", body)  # a server that does nothing counts nothing
-    wait_until(lambda: (cluster.rows()[P0].expired or 0) > 0, "the counter", within=30)
+    wait_until(lambda: (cluster.rows()[P0].expired or 0) > before, "the counter", within=30)
     late, text = question(asker.url(decode), PROMPTS[0], kv_transfer_params=where["kv_transfer_params"])
 
     alerts = [*watch.alerts([*cluster.rows().values()])]
-    assert any(f"{P0}: the KV cache of 1 requests expired" in alert for alert in alerts), alerts
+    assert any(f"{P0}: the KV cache of {before + 1} requests expired" in alert for alert in alerts), alerts
     note(
         f"a decode server asks {LEASE + 10} s after prefill, with a lease of {LEASE} s",
         f"{late} {text.split(',')[0].strip()!r}: nothing refuses it",
@@ -198,7 +222,7 @@ def test_a_node_with_another_image_is_refused(
     own = file.read_text()
     made = client.containers.create(images[0])
     made.commit("drydock-tests/other-digest")
-    made.remove()
+    made.remove(v=True)
     try:
         project = yaml.safe_load(own)
         project["services"][P1]["image"] = "drydock-tests/other-digest"

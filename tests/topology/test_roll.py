@@ -17,7 +17,7 @@ from drydock.topology.preflight.verbs import CheckOptions
 from drydock.topology.rollout import verbs
 from drydock.topology.rollout.state import TopologyPlace
 from drydock.topology.rollout.verbs import Options
-from tests.support.running_topology import Clients, Cluster, Note, Where, planned, polite, started
+from tests.support.running_topology import Clients, Cluster, Note, Where, planned, started
 
 
 class Plans(NamedTuple):
@@ -73,8 +73,7 @@ def test_a_roll_replaces_both_servers(pair: Pair, plans: Plans, note: Note) -> N
     before = {state.image for state in running.runner.states().values()}
     with Clients(running.router, pair.answers) as clients:
         clients.until_good(2)
-        with polite():
-            shown = verbs.roll(running.place, plans.successor, Options(seconds=600))
+        shown = verbs.roll(running.place, plans.successor, Options(seconds=600))
         clients.until_good()
     clients.check()
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import emit
 from drydock.core.errors import InputError, PreflightError, nearest
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.topology import verbs as topologies
@@ -34,7 +34,7 @@ class CheckOptions(NamedTuple):
     model: str = ""
     target: str = ""
     hosts: str = ""
-    """Folder with recorded hosts, for the chips' addresses; of a topology.yaml its own hosts are used."""
+    """Folder with recorded hosts, for the chips' addresses; without it, chips are not checked."""
     ssh: Ssh = Ssh()
 
 
@@ -78,7 +78,8 @@ def _recorded(file: Path, variant: Variant) -> dict[str, dict[str, object]]:
 def report(findings: tuple[Finding, ...], junit: str, *, json: bool) -> None:
     """Print findings, write JUnit XML, and raise PreflightError if a check failed."""
     if junit:
-        write_atomically(Path(junit), as_junit(findings, "drydock.topology"))
+        with unwritable(Path(junit), "--junit"):
+            write_atomically(Path(junit), as_junit(findings, "drydock.topology"))
     number = counts(findings)
     shown = [finding for finding in findings if finding.severity != PASS]
     summary = ", ".join(f"{count} {severity}" for severity, count in sorted(number.items()))

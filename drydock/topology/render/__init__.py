@@ -14,6 +14,7 @@ from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
+from drydock.run.container import is_local
 from drydock.run.kubernetes import remarks as pod_remarks
 from drydock.topology.planned import TopologyPlan, read_plan
 from drydock.topology.read import HOST_AT_MOST
@@ -66,7 +67,11 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
 
 def remarks(plan: TopologyPlan, variant: Variant) -> tuple[str, ...]:
     """Return what must be set up in a cluster, outside the manifests."""
-    return tuple(dict.fromkeys(text for item in placed(plan, variant) for text in pod_remarks(item.container)))
+    found = [text for item in placed(plan, variant) for text in pod_remarks(item.container)]
+    if plan.router and is_local(plan.router.image):
+        text = f"image {plan.router.image} exists on this machine only: push it, and name it by digest as router.image"
+        found.append(text)
+    return tuple(dict.fromkeys(found))
 
 
 def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str, str]) -> None:

@@ -170,7 +170,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "devices": [],
         "ulimits": [],
         "mounts": [],
-        "tmpfs": [TMP],
+        "tmpfs": [TMP, CACHE],  # else the engine makes a volume without a name at CACHE, which stays
         "stop_timeout": STOP_SECONDS,
         "ready": f"http://{bracketed(router.address)}:{router.port}/readiness",
         "tries": START_SECONDS // ASK_EVERY,

@@ -2,6 +2,9 @@
 
 On one engine a node is a network namespace with the node's address. Where several containers share a node, a service
 of its own holds the namespace, so that none of them loses its network when another restarts.
+
+A service that keeps nothing has a tmpfs at CACHE, which each image declares as a volume. Otherwise the engine would
+make a volume without a name for it, and `docker compose down` leaves those behind.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY, LOOPBACK
 from drydock.run.container import FROM_THE_SHELL, name_of
-from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, compose_project
+from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, compose_project
 from drydock.topology.planned import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
     ENTRYPOINT,
@@ -160,7 +163,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "restart": "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
         "read_only": True,
-        "tmpfs": [TMP],
+        "tmpfs": [TMP, CACHE],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "healthcheck": {"test": ["CMD", PYTHON, "-I", "-S", ENTRYPOINT, "health", "--url", url]},
@@ -175,6 +178,7 @@ def _holder(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> 
         "init": False,
         "restart": "unless-stopped",
         "read_only": True,
+        "tmpfs": [CACHE],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "healthcheck": {"disable": True},

@@ -34,14 +34,15 @@ def list_name(kind: str) -> str:
 def replace(folder: Path, kind: str, files: Mapping[str, str]) -> tuple[Path, ...]:
     """Write rendered files, remove what the last render of the format wrote beyond them, and return what changed.
 
-    Raises InputError, before it changes anything, if a file that would go is not as it was written, or if the folder
-    cannot have the files.
+    Raises InputError, before it changes anything, if a file that would go or be replaced is not as it was written, or
+    if the folder cannot have the files.
     """
     record = RenderedFiles(files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()})
     written = {list_name(kind): dumps(dump(record)), **files}
     with unwritable(folder):
-        gone = {name: sha256 for name, sha256 in _earlier(folder, kind).items() if name not in files}
-        problems = [*_edited(folder, gone)]
+        earlier = _earlier(folder, kind)
+        gone = {name: sha256 for name, sha256 in earlier.items() if name not in files}
+        problems = [*_edited(folder, gone), *_foreign(folder, record.files, earlier)]
         if problems:
             raise InputError(*problems, hint="remove it, move it to another folder, or use another --output")
         check_below(folder, written)
@@ -65,6 +66,14 @@ def _edited(folder: Path, gone: Mapping[str, str]) -> Iterator[str]:
         own = path.resolve() == folder.resolve() / name
         if os.path.lexists(path) and not (own and path.is_file() and file_sha256(path) == sha256):
             yield f"{path}: this plan has no such file, and it was changed since an earlier plan was rendered here"
+
+
+def _foreign(folder: Path, files: Mapping[str, str], earlier: Mapping[str, str]) -> Iterator[str]:
+    """Yield each file that would be written over, and that is not as a render wrote it."""
+    for name, sha256 in files.items():
+        path = below(folder, name)
+        if path.is_file() and file_sha256(path) not in (sha256, earlier.get(name)):
+            yield f"{path}: it was changed since it was rendered, or something else wrote it"
 
 
 def _remove(folder: Path, name: str) -> None:

@@ -18,7 +18,7 @@ from drydock.run import nodes
 from drydock.run.container import MODELS, Bind, Container, RunRequest, container, is_image, name_of
 from drydock.run.machine import Machine
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
-from drydock.topology.words import is_ip
+from drydock.topology.words import wanted_address
 
 RANKTABLES = "/ranktables"
 """Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
@@ -34,9 +34,6 @@ NOWHERE = Machine(Path("/dev/null"))
 NAME_AT_MOST = IDENTIFIER_AT_MOST - len("vllm-")
 """Characters of a container's name before `name_of` adds vllm- to one that begins with a digit, and cuts the rest."""
 
-_DNS = re.compile(
-    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.IGNORECASE
-)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FABRIC = re.compile(r"\b(ib|rc|rc_x|rc_v|rc_mlx5|ud|ud_x|ud_v|dc|dc_x|dc_mlx5)\b")
 """UCX's transports over RDMA (UCX docs, UCX_TLS)."""
@@ -184,9 +181,11 @@ def _misnamed(plan: TopologyPlan) -> Iterable[str]:
         name = f"{replica.group}-{replica.number}-{rank.rank}"
         if len(name) > NAME_AT_MOST:
             yield f"group {replica.group}: container {name}: {len(name)} characters, expected {NAME_AT_MOST} at most"
-    names = Counter(container_name(replica, rank) for replica, rank in ranks)
+    router = [plan.router.name] if plan.router else []
+    yield from (f"router.name: found {name!r}, expected letters, digits and -" for name in router if "." in name)
+    names = Counter([*(container_name(replica, rank) for replica, rank in ranks), *router])
     yield from (
-        f"replicas: {count} ranks are called {name}, expected one" for name, count in names.items() if count > 1
+        f"replicas: {count} containers are called {name}, expected one" for name, count in names.items() if count > 1
     )
     nodes = Counter(map(name_of, addresses(plan)))
     yield from (
@@ -210,8 +209,8 @@ def _router_place(plan: TopologyPlan) -> list[tuple[str, str]]:
 
 def _problems_of(rank: Rank) -> Iterable[str]:
     where = f"rank {rank.rank} on {rank.node}"
-    if not is_ip(rank.address) and not _DNS.fullmatch(rank.address):
-        yield f"{where}: address: found {rank.address!r}, expected an IP address or a host's name"
+    if wanted := wanted_address(rank.address):
+        yield f"{where}: address: found {rank.address!r}, expected {wanted}"
     needed = ("api", "status") if rank.rank == 0 else ("status",)
     yield from (f"{where}: ports.{name} is missing" for name in needed if name not in rank.ports)
     for name, value in rank.env.items():

@@ -18,6 +18,8 @@ EXPIRED = ("vllm:nixl_num_kv_expired_reqs_total", "vllm:nixl_num_kv_expired_reqs
 """With prometheus_client a counter's sample ends with _total; a gauge's does not."""
 LATE = "vllm:nixl_num_notifications_after_expiry_total"
 """Reads of a KV cache that was freed before they ended: its blocks may have had another request's content."""
+FAILED = "vllm:nixl_num_failed_transfers_total"
+"""Failures of a decode server to get a KV cache; one request may count several times."""
 CACHE = "vllm:cache_config_info"
 LONGEST = 8192
 """Characters of a line."""

@@ -50,6 +50,8 @@ class Row(Record):
     """Requests whose KV cache a prefill server freed before anyone read it."""
     late: int | None = None
     """Reads of a KV cache that a prefill server had freed before."""
+    failed: int | None = None
+    """Failures of a decode server to get a KV cache."""
     restarts: int = 0
     reason: str = ""
     """Why it is not ready."""
@@ -77,6 +79,11 @@ def alerts(found: Sequence[Row]) -> Iterator[str]:
                 f"{row.name}: the KV cache of {row.expired} requests expired before a decode server had read it, "
                 f"and {row.late or 0} were read after that, so their answers can be wrong: "
                 "give the lease more time, or send fewer requests (docs/topology.md)"
+            )
+        if row.failed:
+            yield (
+                f"{row.name}: {row.failed} failures to get a KV cache from a prefill server, whose requests got 500: "
+                "see its log; if its network interface was created again, start it again (docs/topology.md)"
             )
         if not row.ready:
             yield f"{row.name}: not ready: {row.reason or row.state}"
@@ -157,7 +164,8 @@ def _counts(base: str, role: str, ask: AskHttp) -> dict[str, int]:
     try:
         text = ask(f"{base}/metrics", None, SECONDS).text
         found = {"running": metrics.total(text, metrics.RUNNING)}
-        found |= {"transferred": metrics.transferred(text)} if role == "decode" else {}
+        if role == "decode":
+            found |= {"transferred": metrics.transferred(text), "failed": metrics.total(text, metrics.FAILED)}
         if role == "prefill":
             found |= {"expired": metrics.expired(text), "late": metrics.total(text, metrics.LATE)}
     except (NoAnswer, ValueError):

@@ -54,6 +54,8 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("biuld", "unknown task 'biuld'", "did you mean 'build'?"),
         ("build --taget cpu", "build: unknown option --taget", "did you mean '--target'?"),
         ("build", "build requires --target", "./inv matrix lists the targets"),
+        ("build --target cpu --target matrix", "--target is given twice", "write --target VALUE once"),
+        ("build --target=cpu --target matrix", "--target is given twice", "write --target VALUE once"),
         ("build --target", "--target requires a value", "--target VALUE"),
         ("build --target gaudi", "unknown target 'gaudi'", "gaudi2, gaudi2e, gaudi3"),
         ("matrix --porof packages", "matrix: unknown option --porof", "did you mean '--proof'?"),

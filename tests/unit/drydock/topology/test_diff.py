@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from drydock.core.errors import InputError
 from drydock.topology.diff import Change, as_text, compare, options
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
 
 
 def _rank(node: str, *argv: str, port: int = 1) -> Rank:
     command = ("python3", "-m", "server", *argv)
-    return Rank(node=node, address=node, rank=0, argv=command, words=(), env={"A": "1"}, ports={"api": port})
+    return Rank(node=node, address=node, rank=0, argv=command, words=("serve",), env={"A": "1"}, ports={"api": port})
 
 
 def _plan(*ranks: Rank, router: str = "x") -> TopologyPlan:
@@ -62,7 +63,7 @@ def _with(plan: TopologyPlan, *replicas: Replica) -> TopologyPlan:
 @pytest.mark.parametrize(
     ("update", "expected"),
     [
-        ({"words": ("--load-format", "dummy")}, [("argument --load-format", "None", "dummy")]),
+        ({"words": ("serve", "--load-format", "dummy")}, [("argument --load-format", "None", "dummy")]),
         ({"architecture": "sm_90"}, [("architecture", "", "sm_90")]),
         ({"argv": ("a", "--x", "1 2")}, [("--x", "1 2", "'1 2'")]),
         ({"argv": ("a", "--x", "1", "2", "--y=")}, [("--y", "None", "''")]),
@@ -79,10 +80,10 @@ def test_nothing_that_a_rank_runs_is_left_out(update: dict[str, object], expecte
 
 def test_an_argument_that_is_an_option_too_is_shown_once() -> None:
     plan = _plan(_rank("a", "--x", "1"))
-    assert _changes(plan, words=("serve", "--y", "2"), argv=("python3", "-m", "server", "--y", "2")) == [
+    assert _changes(plan, words=("plan", "--y", "2"), argv=("python3", "-m", "server", "--y", "2")) == [
         ("--x", "1", "None"),
         ("--y", "None", "2"),
-        ("argument command", "", "serve"),
+        ("argument command", "serve", "plan"),
     ]
 
 
@@ -99,6 +100,13 @@ def test_role_and_router_are_compared() -> None:
         ("router", "address", "n", "o"),
         ("router", "port", "1", "2"),
     ]
+
+
+def test_a_rank_that_a_plan_has_twice_is_refused() -> None:
+    plan = _plan(_rank("a"))
+    twice = _with(plan, plan.replicas[0], plan.replicas[0])
+    with pytest.raises(InputError, match="group g, replica 0, rank 0: found twice, expected once"):
+        compare(plan, twice)
 
 
 def test_a_command_is_read_as_options() -> None:

@@ -53,6 +53,11 @@ def test_without_devices_the_processors_are_compared() -> None:
     assert differences(traits({**FACTS, "devices": []}), traits(other)) == "processor EPYC instead of Xeon"
 
 
+def test_what_a_terminal_would_obey_is_not_told() -> None:
+    hostile = {"architecture": "x86_64", "model": "\x1b[31mXeon\u202e"}
+    assert traits({**FACTS, "devices": [], "processor": hostile})["processor"] == "\ufffd[31mXeon\ufffd"
+
+
 def test_super_pods_are_compared() -> None:
     assert differences(traits(FACTS, "0"), traits(FACTS, "1")) == "super pod 1 instead of 0"
 

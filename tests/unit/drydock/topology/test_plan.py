@@ -160,6 +160,11 @@ def test_only_whole_paths_are_relocated(text: str, expected: str) -> None:
             "SIDE_CHANNEL_PORT: found '70000', expected a port from 1 to 65535",
         ),
         (
+            "    role: prefill\n",
+            "    role: prefill\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 65535}\n",
+            "group prefill: side-channel from 65535: 2 ports in a row end above 65535",
+        ),
+        (
             "    role: decode\n",
             "    role: decode\n    flags: [--port, '0']\n",
             "group decode: --port: found '0', expected a port from 1 to 65535",

@@ -29,6 +29,11 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
         ("target: cpu", "target: cpu\ntarget: cpu", "topology.yaml: duplicate key 'target', first", "quote"),
         ("target: cpu\n", "", "found neither target nor image, expected one of them", "target names a variant"),
         ("target: cpu", "image: a/b:1", "image: found 'a/b:1', expected an image by digest", "a tag may name another"),
+        ("model: /models/m", "model: /", "model: found '/', expected the path of a folder without ..", ""),
+        ("model: /models/m", "model: /m/../x", "model: found '/m/../x', expected the path of a folder", ""),
+        ("[16, 512]", "[16]", "goals.input: found [16], expected more values", ""),
+        ("[16, 512]", "[1, 2, 3]", "goals.input: found [1, 2, 3], expected at most 2 values", ""),
+        ("{node: p0}", "{node: p0, image: a/r}", "router.image: found 'a/r', expected an image by digest", "a tag may"),
         (
             "target: cpu",
             f"target: cpu\nimage: a/b@sha256:{'0' * 64}",

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
+from drydock.core.files import dumps
+from drydock.model.record import dump
 from drydock.topology import init, verbs
 from drydock.topology import render as rendering
 from drydock.topology.findings import FINDINGS
@@ -150,6 +152,20 @@ def test_an_image_by_digest_means_the_variant_whose_lock_has_it(tmp_path: Path) 
     with pytest.raises(InputError, match="no variant of this checkout has this digest"):
         verbs.planned(unknown, model)
     assert verbs.planned(unknown, model, "cpu").variant == "cpu-vllm0.32"
+
+
+def test_a_router_from_a_registry_is_planned_and_a_local_one_is_named_for_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, image = str(write_model(tmp_path / "model", SMOLLM2)), f"registry.example/router@sha256:{'0' * 64}"
+    for text, used in ((TRIO, "drydock/router0.1:"), (TRIO.replace("{node: p0", f"{{node: p0, image: {image}"), image)):
+        made = verbs.planned(write(tmp_path, text, "cpu-xeon8380-2s"), model)
+        assert made.router
+        assert made.router.image.startswith(used)
+        (tmp_path / "plan.json").write_text(dumps(dump(made)))
+        rendering.write(tmp_path / "plan.json", "kubernetes", tmp_path / "out")
+        told = capsys.readouterr().err
+        assert ("name it by digest as router.image" in told) == (used != image)
 
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:

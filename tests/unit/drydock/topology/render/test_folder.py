@@ -73,6 +73,19 @@ def test_other_formats_and_files_of_the_user_stay(tmp_path: Path) -> None:
     assert (folder / "nodes" / "n1" / ".env").read_text() == "mine"
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_of_the_user_is_not_written_over(tmp_path: Path, known: bool) -> None:
+    folder = tmp_path / "out"
+    if known:
+        render_into(folder, ONE)
+    folder.mkdir(exist_ok=True)
+    (folder / "compose.yaml").write_text("mine")
+    with pytest.raises(InputError, match=r"compose\.yaml: it was changed since it was rendered, or something else"):
+        render_into(folder, TWO)
+    assert (folder / "compose.yaml").read_text() == "mine"
+    assert not (folder / "nodes" / "n2").exists()
+
+
 @pytest.mark.parametrize("way", ["edited", "a link", "behind a link"])
 def test_what_was_changed_is_not_removed_and_nothing_else_is_written(tmp_path: Path, way: str) -> None:
     folder = render_into(tmp_path / "out", TWO)

@@ -302,9 +302,9 @@ def test_a_node_or_group_has_a_plain_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"address": "$(id)"}, "expected an IP address or a host's name"),
-        ({"address": "{{ x }}"}, "expected an IP address or a host's name"),
-        ({"address": "-oProxyCommand=id"}, "expected an IP address or a host's name"),
+        ({"address": "$(id)"}, "expected a host name or an IP address"),
+        ({"address": "{{ x }}"}, "expected a host name or an IP address"),
+        ({"address": "-oProxyCommand=id"}, "expected a host name or an IP address"),
         ({"env": {"A=B; C": "1"}}, "expected the name of a variable"),
         ({"env": {"{{ x }}": "1"}}, "expected the name of a variable"),
         ({"env": {"A": "\0"}}, "NUL"),
@@ -336,6 +336,16 @@ def test_names_of_containers_are_whole_in_every_format() -> None:
             else:
                 with pytest.raises(InputError, match="59 characters, expected 58 at most"):
                     files_of(other, kind)
+
+
+@pytest.mark.parametrize("name", ["prefills-0-0", "node.n0"])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+def test_a_router_takes_no_other_containers_name(kind: str, name: str) -> None:
+    plan = topologies.disaggregated()
+    assert plan.router
+    other = plan.model_copy(update={"router": plan.router.model_copy(update={"name": name})})
+    with pytest.raises(InputError, match=r"2 containers are called prefills-0-0|router\.name: found 'node\.n0'"):
+        files_of(other, kind)
 
 
 @pytest.mark.parametrize("image", ["evil${HOME}/x:${SECRET}", "$(id)", "-x", ""])

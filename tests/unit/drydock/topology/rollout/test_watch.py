@@ -47,6 +47,16 @@ def test_an_expired_cache_is_an_alert() -> None:
     )
 
 
+def test_a_kv_cache_that_a_decode_server_does_not_get_is_an_alert() -> None:
+    servers = Servers()
+    servers.extra[f"{D0}:20000"] = 'vllm:nixl_num_failed_transfers_total{engine="0"} 3.0\n'
+    found = rows(servers)
+
+    assert (found["decodes-0-0"].failed, found["prefills-0-0"].failed) == (3, None)
+    (alert,) = watch.alerts([*found.values()])
+    assert alert.startswith("decodes-0-0: 3 failures to get a KV cache")
+
+
 def test_different_images_and_restarts_are_alerts() -> None:
     engine = Engine(PLAN)
     engine.seen["decodes-0-0"] = SeenContainer("running", "sha256:b", 2)
