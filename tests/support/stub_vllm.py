@@ -28,6 +28,8 @@ PROMPT_IDS = [1, 2, 3]
 class Behaviour(NamedTuple):
     delay: float = 0.0
     """Seconds until it listens."""
+    waits_for: str = ""
+    """Listens only once this file exists. So rank 0's vLLM waits for those of the other ranks."""
     token_delay: float = 0.0
     """Seconds for each token of a stream."""
     capital: str = "Paris"
@@ -334,6 +336,8 @@ def main() -> int:
     if BEHAVIOUR.maps:
         map_weights(BEHAVIOUR.maps)
     time.sleep(BEHAVIOUR.delay)
+    while BEHAVIOUR.waits_for and not Path(BEHAVIOUR.waits_for).exists():
+        time.sleep(0.01)
     if "--headless" in sys.argv:
         return be_headless()
     server = listen(arguments)

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -153,14 +154,16 @@ def test_a_killed_worker_of_any_rank_ends_every_rank_with_its_cause(group: Calla
 
 
 def test_a_killed_vllm_is_named_with_its_signal(group: Callable[..., Ranks]) -> None:
-    ranks = group()
-    ranks.until_ready()
-    os.kill(vllm_pid(ranks.all[2]), signal.SIGKILL)
+    ranks = group(ranks=(1, 2))
+    leader = ranks.start(0, {"engine": False})  # of several processes, another one may be told as the first to end
+    for rank in (leader, *ranks.all):
+        rank.until_ready()
+    os.kill(vllm_pid(leader), signal.SIGKILL)
 
-    assert ranks.all[0].exit_code() == errors.GROUP_ENDED
-    assert "rank 2 (127.0.0.1) ended: " in last_line(ranks.all[0])
-    assert "killed by signal 9" in last_line(ranks.all[0])
-    assert last_line(ranks.all[1]) == last_line(ranks.all[0])
+    assert [rank.exit_code() for rank in ranks.all] == [errors.GROUP_ENDED] * 2
+    for rank in ranks.all:
+        assert "rank 0 (127.0.0.1) ended: " in last_line(rank)
+        assert "killed by signal 9" in last_line(rank)
 
 
 def test_the_zero_of_a_first_host_that_lost_a_rank_is_not_believed(group: Callable[..., Ranks]) -> None:
@@ -244,11 +247,15 @@ def test_a_rank_that_is_stopped_lets_running_requests_finish(group: Callable[...
     assert others[1].exit_code() == errors.GROUP_ENDED
 
 
-def test_warm_ends_every_rank_with_success(group: Callable[..., Ranks]) -> None:
-    ranks = group(ranks=())
-    started = [ranks.start(rank, verb="warm") for rank in range(HOSTS)]
+def test_warm_ends_every_rank_with_success(group: Callable[..., Ranks], tmp_path: Path) -> None:
+    ranks, together = group(ranks=()), tmp_path / "together"
+    leader = ranks.start(0, {"waits_for": str(together)}, verb="warm")
+    others = [ranks.start(rank, verb="warm") for rank in range(1, HOSTS)]
+    for rank in others:
+        rank.until(lambda rank=rank: rank.status("/group")[1]["phase"] != "join", "rank 0 to be joined")  # type: ignore[misc]
+    together.touch()
 
-    assert [each.exit_code() for each in started] == [0, 0, 0]
+    assert [each.exit_code() for each in (leader, *others)] == [0, 0, 0]
 
 
 # --- a restart ------------------------------------------------------------------------------------------------------
