@@ -659,13 +659,15 @@ def topology_up(
     positional=["file"],
     help=JSON | PLANNED | {
         "file": "a topology.yaml, or its plan: topology plan --json",
-        "format": "ansible: on the nodes, by ssh; compose: in containers on this machine; local: this node alone",
+        "format": "ansible: on the nodes, by ssh; kubernetes: in pods, by kubectl exec; compose: in containers on this"
+        " machine; local: this node alone",
         "junit": "file to write JUnit XML to",
         "hosts": "folder with recorded hosts; chips are compared with their addresses",
         "user": "user to log in as [default: as in ~/.ssh/config]",
         "key": "file with the private key",
         "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
         "become": "run as root on the nodes, by sudo",
+        "namespace": "namespace of the pods, with --format kubernetes [default: that of kubectl's context]",
     },
 )  # fmt: skip
 def topology_check(
@@ -680,6 +682,7 @@ def topology_check(
     key: str = "",
     known_hosts: str = "",
     become: bool = False,
+    namespace: str = "",
     json: bool = False,
 ) -> None:
     """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
@@ -687,9 +690,8 @@ def topology_check(
     from drydock.topology.preflight import verbs as preflight
 
     ssh = Ssh(user, key, known_hosts, become=become)
-    preflight.report(
-        preflight.check(Path(file), preflight.CheckOptions(format, model, target, hosts, ssh)), junit, json=json
-    )
+    options = preflight.CheckOptions(format, model, target, hosts, ssh, namespace)
+    preflight.report(preflight.check(Path(file), options), junit, json=json)
 
 
 @verb(name="down", positional=["file"], help=STARTED)

@@ -61,7 +61,7 @@ FINDINGS: Mapping[str, Known] = {
     ),
     "TOPO-020": Known(
         "{} can be asked, and answers as drydock asks",
-        "read what it said; it needs ssh, Python 3 with requests, docker, and its key in known_hosts",
+        "read what it said; over ssh it needs Python 3 with requests, docker, and its key in known_hosts",
         "community.docker, docker_container, requirements",
     ),
     "TOPO-021": Known(
@@ -131,7 +131,7 @@ FINDINGS: Mapping[str, Known] = {
     ),
     "TOPO-034": Known(
         "the image's own check ran on {}",
-        "read what docker said; ./inv run prints what the container needs",
+        "read what it said; ./inv run prints what the container needs",
         "drydock/topology/preflight/node.py",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class AskedNode(NamedTuple):
     others: tuple[str, ...]
     """Recorded addresses of chips of other machines."""
     container: tuple[str, ...]
-    """`docker run` up to the image's name; empty for a machine without ranks."""
+    """What runs the image's verbs: `docker run` up to the image's name. Empty for a machine without ranks."""
     groups: tuple[str, ...]
     check: tuple[str, ...]
     """The image's check, with the other machines as peers."""
@@ -43,9 +43,14 @@ class AskedNode(NamedTuple):
     @property
     def words(self) -> tuple[str, ...]:
         """The arguments of the machine's Python."""
+        return ("-I", "-c", PROGRAM.read_text(), self.question)
+
+    @property
+    def question(self) -> str:
+        """The only argument of node.py."""
         left_out = ("ranks", "interface", "node")
         told = {name: value for name, value in self._asdict().items() if name not in left_out}
-        return ("-I", "-c", PROGRAM.read_text(), base64.b64encode(compact(told).encode()).decode())
+        return base64.b64encode(compact(told).encode()).decode()
 
 
 def asked(plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]) -> tuple[AskedNode, ...]:
@@ -81,19 +86,23 @@ def _container(item: Placed) -> tuple[str, ...]:
     numbers = tuple(name for name in item.container.groups if name.isdigit())
     own = {"network": "host", "groups": numbers, "name": f"check-{item.name}", "env": item.env, "visible": {}}
     options = item.container.model_copy(update={**own, "hub": False})
-    words = docker_argv(options, command=("",))[:-1]
+    docker, run, *words = docker_argv(options, command=("",))[:-1]
     key = words.index(API_KEY)  # only servers need it
-    return (*words[: key - 1], *words[key + 1 :])
+    return (docker, run, "--pull", "never", *words[: key - 1], *words[key + 1 :])
 
 
 def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
     """Return the image's check. Every machine of the plan with ranks opens and tries the same ports."""
     others = [rank for replica in plan.replicas for rank in replica.ranks]
-    peers = sorted({rank.address for rank in others if rank.node != node})
-    status = item.rank.ports["status"]
-    ports = {port for rank in others for purpose, port in rank.ports.items() if purpose != "status"} - {status}
+    peers = {rank.address for rank in others if rank.node != node}
+    ports = {port for rank in others for purpose, port in rank.ports.items() if purpose != "status"}
+    return check_words(peers, ports, item.rank.ports["status"])
+
+
+def check_words(peers: Collection[str], ports: Collection[int], status: int) -> tuple[str, ...]:
+    """Return the image's check with the addresses of its peers, and the ports that each opens and tries."""
     if not peers:
         return ("check", "--json")
-    numbers = ",".join(map(str, sorted(ports)))
-    words = ("check", "--json", "--peers", ",".join(peers), "--peer-ports", numbers, "--peers-wait", str(WAIT))
-    return (*words, "--status-port", str(status))
+    numbers = ",".join(map(str, sorted({*ports} - {status})))
+    words = ("check", "--json", "--peers", ",".join(sorted(peers)), "--peer-ports", numbers)
+    return (*words, "--peers-wait", str(WAIT), "--status-port", str(status))

@@ -53,18 +53,25 @@ def here(asked: Sequence[AskedNode]) -> Answers:
     if len(own) != 1:
         text = f"--format local: {len(own)} nodes have an address of this machine, expected one"
         raise InputError(text, hint="run it on a node, or use --format ansible")
-    return {own[0].node: _asked_here(own[0])}
+    return {own[0].node: _ask(own[0])}
 
 
-def _asked_here(asked: AskedNode) -> NodeAnswer | str:
-    command = [sys.executable, *asked.words]
+def _ask(asked: AskedNode) -> NodeAnswer | str:
+    """Ask on this machine, for itself or for a container."""
+    return answer_of((sys.executable, *asked.words))
+
+
+def answer_of(command: Sequence[str], given: bytes = b"") -> NodeAnswer | str:
+    """Run what asks a node, with `given` as its standard input, and read the answer."""
     with tempfile.TemporaryFile() as output:
         try:
-            done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False, timeout=SECONDS)
+            done = subprocess.run(
+                command, input=given, stdout=output, stderr=subprocess.PIPE, check=False, timeout=SECONDS
+            )
         except subprocess.TimeoutExpired:
             return f"no answer within {SECONDS:.0f} s"
         if done.returncode:
-            return bounded(done.stderr.decode(errors="replace"))
+            return bounded(done.stderr.decode(errors="replace")) or f"exit code {done.returncode}"
         output.seek(0)
         return _read(output.read(AT_MOST + 1).decode(errors="replace"))
 
@@ -96,7 +103,7 @@ def by_compose(asked: Sequence[AskedNode], project: Mapping[str, Any]) -> Answer
         _run((*compose, "up", "--detach"))
         inside = [_inside(each, _run((*compose, "ps", "--quiet", f"{HOLDER}{name_of(each.node)}"))) for each in asked]
         with ThreadPoolExecutor(max(1, len(inside))) as pool:
-            return {each.node: answer for each, answer in zip(asked, pool.map(_asked_here, inside), strict=True)}
+            return {each.node: answer for each, answer in zip(asked, pool.map(_ask, inside), strict=True)}
 
 
 def holders_of(project: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +17,16 @@ from drydock.topology import verbs as topologies
 from drydock.topology.asked import Entrypoint
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.playbook.run import Ssh
-from drydock.topology.preflight import reach
+from drydock.topology.preflight import cluster, reach
 from drydock.topology.preflight.asked import AskedNode, asked
 from drydock.topology.preflight.judge import Window, judge
+from drydock.topology.preflight.pods import check_pods
 from drydock.topology.read import read_topology
 from drydock.topology.render import ansible, chips_of, compose, parts, ranktable, read_hosts
 from entrypoints.checks.findings import FAIL, PASS, as_junit, as_text, counts
 from entrypoints.core.records import Finding, to_json
 
-FORMATS = ("ansible", "compose", "local")
+FORMATS = ("ansible", "compose", "kubernetes", "local")
 
 
 class CheckOptions(NamedTuple):
@@ -36,6 +38,8 @@ class CheckOptions(NamedTuple):
     hosts: str = ""
     """Folder with recorded hosts, for the chips' addresses; without it, chips are not checked."""
     ssh: Ssh = Ssh()
+    namespace: str = ""
+    """Of Kubernetes; without it, that of kubectl's context."""
 
 
 def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
@@ -49,7 +53,11 @@ def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
     if options.format == "compose":  # each node gets a new network, in which all ports are free
         questions = tuple(each._replace(ports=(), interface="", address="") for each in questions)
     begin = time.time()
-    answers = _answers(plan, variant, questions, options)
+    if options.format == "kubernetes":
+        pods = check_pods(plan, variant, secrets.token_hex(4))
+        questions, answers = cluster.by_kubectl(questions, pods, options.namespace)
+    else:
+        answers = _answers(plan, variant, questions, options)
     if options.format == "local":
         questions = tuple(each for each in questions if each.node in answers)
     return judge(questions, answers, _recorded(file, variant), chips, Window(begin, time.time()))

@@ -97,8 +97,8 @@ def test_images_and_the_images_own_check_come_from_docker(tmp_path: Path) -> Non
     )
     answer = ask(question, docker(tmp_path, script))
     assert answer.images["a/b"].digests == (f"sha256:{'2' * 64}",)
-    assert answer.check.stdout == "run --pull never --group-add 0 b check\n"
-    assert answer.facts.stdout == "run --pull never --group-add 0 b facts --json\n"
+    assert answer.check.stdout == "run --group-add 0 b check\n"
+    assert answer.facts.stdout == "run --group-add 0 b facts --json\n"
 
 
 @pytest.mark.parametrize(

@@ -81,5 +81,5 @@ def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[st
 
 
 def test_an_unknown_format_is_an_error() -> None:
-    with pytest.raises(InputError, match="--format kubernetes: unknown format"):
-        verbs.check(Path("x"), verbs.CheckOptions("kubernetes"))
+    with pytest.raises(InputError, match="--format nomad: unknown format"):
+        verbs.check(Path("x"), verbs.CheckOptions("nomad"))

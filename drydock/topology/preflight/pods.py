@@ -1,0 +1,101 @@
+"""A plan → the pods in which the nodes of a cluster are asked, one on each node that runs a server. Pure.
+
+A pod has the image, the model, the devices and the network of the node's first server, but it only waits until it is
+deleted, or for LONGEST. So a node that cannot give a server what it needs is found before anything starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drydock.model.variant import Variant
+from drydock.run.kubernetes import PAUSE
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.preflight.asked import AskedNode, check_words
+from drydock.topology.render import pods
+from drydock.topology.render.kubernetes import HOSTNAME
+from drydock.topology.render.parts import ENTRYPOINT, PYTHON, Placed, addresses, by_node, placed
+
+LONGEST = 1800
+"""Seconds after which the cluster ends a pod whose deletion was never asked for."""
+OF_SERVERS = ("startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "args", "ports")
+"""Fields of a server's container that a waiting one has not. With ports, a node that uses one would get no pod."""
+OF_SETS = "$(LWS_"
+"""Begins what only a LeaderWorkerSet's pods can fill in."""
+CHECK = "app.kubernetes.io/name"
+_Object = dict[str, Any]
+
+
+class CheckPod(NamedTuple):
+    """A node's pod."""
+
+    name: str
+    node: str
+    image: str
+    manifest: _Object
+    ports: Mapping[str, int]
+    """Purpose → port, of every server."""
+    model: str
+    """The model's folder in the pod; empty for a model of the hub."""
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it has the node's own network."""
+        return bool(self.manifest["spec"].get("hostNetwork"))
+
+
+def check_pods(plan: TopologyPlan, variant: Variant, run: str) -> tuple[CheckPod, ...]:
+    """Return the pods, sorted by node. `run` makes their names unique. Raises InputError for what pods cannot be."""
+    ranks = placed(plan, variant)
+    ports, known = pods.common_ports(ranks), sorted(addresses(plan).values())
+    return tuple(
+        _check_pod(f"drydock-check-{run}-{number}", own[0], ports, known)
+        for number, own in enumerate(by_node(ranks).values())
+    )
+
+
+def _check_pod(name: str, item: Placed, ports: Mapping[str, int], known: Sequence[str]) -> CheckPod:
+    spec = pods.template(item, ports, known, keyed=False)["spec"]
+    server = {key: value for key, value in spec["containers"][0].items() if key not in OF_SERVERS}
+    server["env"] = [each for each in server["env"] if OF_SETS not in each.get("value", "")]
+    waiting = {**server, "command": [*PAUSE, f"import time; time.sleep({LONGEST})"]}
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [item.rank.node]}]}
+    own = {
+        "containers": [waiting],
+        "volumes": [*spec["volumes"], {"name": pods.CACHE_VOLUME, "emptyDir": {}}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": LONGEST,
+        "terminationGracePeriodSeconds": 1,
+    }
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {CHECK: "drydock-check"}},
+        "spec": {**spec, **own},
+    }
+    model = item.container.model.target if item.container.model else ""
+    return CheckPod(name, item.rank.node, item.container.image, manifest, ports, model)
+
+
+def manifests(made: Sequence[CheckPod]) -> str:
+    """Return all pods as one document."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod.manifest for pod in made]})
+
+
+def in_pod(asked: AskedNode, pod: CheckPod, found: Mapping[str, str]) -> AskedNode:
+    """Return what is asked in a node's pod. `found`: node → its pod's address, of the pods that run."""
+    peers = {address for node, address in found.items() if node != pod.node}
+    ports = {port for purpose, port in pod.ports.items() if purpose != "status"}
+    return asked._replace(
+        address=found.get(pod.node, ""),
+        images=(pod.image,),
+        model=pod.model,
+        ports=tuple(sorted(pod.ports.values())) if pod.on_host else (),
+        interface=asked.interface if pod.on_host else "",
+        container=(PYTHON, "-I", "-S", ENTRYPOINT),
+        groups=(),
+        check=check_words(peers, ports, pod.ports["status"]),
+    )

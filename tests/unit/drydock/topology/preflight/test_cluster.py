@@ -1,0 +1,216 @@
+"""The pods in which a cluster's nodes are asked, and what is believed of what kubectl prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from drydock.core.errors import EngineError, InputError
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.preflight import cluster
+from drydock.topology.preflight.answers import NodeAnswer
+from drydock.topology.preflight.asked import asked
+from drydock.topology.preflight.cluster import Started, by_kubectl, started
+from drydock.topology.preflight.judge import Window, judge
+from drydock.topology.preflight.pods import CheckPod, check_pods, in_pod
+from drydock.topology.render.parts import ENTRYPOINT, PYTHON
+from tests.support import topologies
+from tests.support.topologies import DIGEST
+
+KUBECTL = f"""#!{sys.executable}
+import json, os, subprocess, sys
+words = [word for word in sys.argv[1:] if not word.startswith("--namespace")]
+state = os.environ["STATE"]
+with open(os.path.join(state, "calls"), "a") as calls:
+    print(json.dumps(sys.argv[1:]), file=calls)
+if words[0] == "create":
+    sys.stdin.read()
+    if os.path.exists(os.path.join(state, "no-create")):
+        sys.exit("Error from server (Forbidden): pods is forbidden")
+elif words[0] == "get":
+    path = os.path.join(state, words[1])
+    sys.stdout.write(open(path).read() if os.path.exists(path) else "")
+elif words[0] == "exec":
+    inside = words[words.index("--") + 1:]
+    assert inside[:3] == ["{PYTHON}", "-I", "-"], inside
+    sys.exit(subprocess.run([sys.executable, *inside[1:]]).returncode)
+"""
+
+
+def made(plan: TopologyPlan) -> tuple[CheckPod, ...]:
+    return check_pods(plan, topologies.variant(plan.variant), "0a1b")
+
+
+def running(pod: CheckPod, address: str, digest: str = DIGEST) -> dict[str, Any]:
+    state = {"imageID": f"registry.example/vllm@{digest}", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    status = {"phase": "Running", "podIP": address, "containerStatuses": [state]}
+    return {"metadata": {"name": pod.name}, "status": status}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that says what the kubectl of the PATH prints."""
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STATE", str(tmp_path))
+    return tmp_path
+
+
+def calls(state: Path) -> list[list[str]]:
+    return [json.loads(line) for line in (state / "calls").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
+def test_each_node_with_a_server_has_a_pod_that_waits_as_that_server(make: Any) -> None:
+    plan = make()
+    pods = made(plan)
+    assert [pod.node for pod in pods] == sorted({rank.node for each in plan.replicas for rank in each.ranks})
+    for pod in pods:
+        kubernetes_validate.validate(pod.manifest, "1.36", strict=True)
+        (container,) = pod.manifest["spec"]["containers"]
+        assert container["image"] == topologies.IMAGE
+        assert "sleep" in container["command"][-1]
+        assert not {"args", "ports", "readinessProbe", "livenessProbe", "startupProbe", "lifecycle"} & {*container}
+        assert "$(LWS_" not in json.dumps(pod.manifest)
+        assert {mount["name"] for mount in container["volumeMounts"]} == {
+            volume["name"] for volume in pod.manifest["spec"]["volumes"]
+        }
+
+
+def test_a_pod_asks_for_the_devices_that_its_server_will_need() -> None:
+    first = made(topologies.two_nodes())[0].manifest["spec"]["containers"][0]
+    assert first["resources"]["limits"]["nvidia.com/gpu"] == 8
+
+
+def test_ranktables_are_refused_as_by_render() -> None:
+    plan = topologies.two_nodes()
+    (replica,) = plan.replicas
+    ranks = tuple(
+        rank.model_copy(update={"env": {**rank.env, "RANK_TABLE_FILE": "/ranktables/x.json"}}) for rank in replica.ranks
+    )
+    with pytest.raises(InputError, match="a ranktable names chips"):
+        made(plan.model_copy(update={"replicas": (replica.model_copy(update={"ranks": ranks}),)}))
+
+
+def test_in_a_pod_the_others_are_reached_at_their_pods_addresses() -> None:
+    plan = topologies.disaggregated()
+    pods = made(plan)
+    question = asked(plan, topologies.variant(plan.variant), {})[0]
+    inside = in_pod(question, pods[0], {"n0": "10.244.1.2", "n1": "10.244.2.2"})
+    words = " ".join(inside.check)
+    assert inside.address == "10.244.1.2"
+    assert "--peers 10.244.2.2 --peer-ports 20000,20005" in words
+    assert "--status-port 20001" in words
+    assert inside.container == (PYTHON, "-I", "-S", ENTRYPOINT)
+    assert (inside.ports, inside.interface, inside.images) == ((), "", (topologies.IMAGE,))
+    assert inside.model == "/models/smollm2"
+
+
+def test_nodes_are_asked_by_exec_and_the_pods_are_deleted(state: Path) -> None:
+    plan = topologies.disaggregated(1, 1)
+    pods = made(plan)
+    items = [running(pod, f"127.0.0.{place + 1}") for place, pod in enumerate(pods)]
+    (state / "pod").write_text(json.dumps({"kind": "List", "items": items}))
+    questions, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), pods, "chat")
+
+    assert [*answers] == ["n0", "n1"]
+    first = answers["n0"]
+    assert isinstance(first, NodeAnswer), first
+    assert first.images[topologies.IMAGE].digests == (DIGEST,)
+    assert first.interfaces["lo"].address == "127.0.0.1"
+    assert {each[0] for each in calls(state)} == {"--namespace=chat"}
+    assert calls(state)[-1][1:5] == ["delete", "pod", *(pod.name for pod in pods)]
+    found = {each.id: each for each in judge(questions, answers, {}, {}, Window(0.0, 1e10))}
+    assert found["TOPO-021"].severity == "PASS"
+    assert found["TOPO-033"].found == "n0: lo has an MTU of 65536"  # 127.0.0.2 is no interface's own address
+
+
+def test_a_pod_that_does_not_start_is_a_finding_of_its_node_alone(state: Path) -> None:
+    plan = topologies.disaggregated(1, 1)
+    pods = made(plan)
+    lacking = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes: cpu"}
+    pending = {"metadata": {"name": pods[1].name}, "status": {"phase": "Pending", "conditions": [lacking]}}
+    (state / "pod").write_text(json.dumps({"items": [running(pods[0], "127.0.0.1"), pending]}))
+    questions, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), pods, "")
+
+    assert answers["n1"] == "its pod finds no place: 0/2 nodes: cpu"
+    assert isinstance(answers["n0"], NodeAnswer)
+    assert questions[0].check == ("check", "--json")  # nobody else runs
+    bad = [each for each in judge(questions, answers, {}, {}, Window(0.0, 1e10)) if each.id == "TOPO-020"]
+    assert [each.severity for each in bad] == ["PASS", "FAIL"]
+
+
+def test_what_the_cluster_refuses_is_told_and_what_was_created_is_deleted(state: Path) -> None:
+    (state / "no-create").touch()
+    plan = topologies.disaggregated(1, 1)
+    with pytest.raises(EngineError, match="kubectl create: exit 1: Error from server"):
+        by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+    assert [each[0] for each in calls(state)] == ["create", "delete"]
+
+
+@pytest.mark.parametrize("text", ["[]", "7", '{"items": 7}', "no JSON", "[" * 9999])
+def test_an_answer_of_the_cluster_that_is_none_is_an_error(text: str, state: Path) -> None:
+    (state / "pod").write_text(text)
+    plan = topologies.disaggregated(1, 1)
+    with pytest.raises(EngineError, match="kubectl get"):
+        by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+    assert calls(state)[-1][0] == "delete"
+
+
+def test_a_pod_that_never_starts_is_not_waited_for_without_end(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "SECONDS", 1.0)
+    monkeypatch.setattr(cluster, "ASK_EVERY", 0.1)
+    (state / "events").write_text('{"items": [{}, 7, {"message": "first"}, {"message": "pulling takes long"}]}')
+    plan = topologies.disaggregated(1, 1)
+    _, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+    assert {*answers.values()} == {"its pod does not start: not within 1 s; pulling takes long"}
+
+
+@pytest.mark.parametrize("text", ["", '{"items": [{}]}', '{"items": [7]}', '{"items": [{"metadata": 7}]}'])
+def test_a_node_without_the_models_folder_is_told_at_once(text: str, state: Path) -> None:
+    (state / "pod").write_text(text)
+    message = 'MountVolume.SetUp failed for volume "host-0" : hostPath type check failed: /srv is not a directory'
+    (state / "events").write_text(json.dumps({"items": [{"message": message}]}))
+    plan = topologies.disaggregated(1, 1)
+    _, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+    assert {*answers.values()} == {f"its pod does not start: {message}"}
+
+
+def test_without_kubectl_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="kubectl: not found"):
+        by_kubectl((), (), "")
+
+
+FAILED = {"status": {"phase": "Failed", "reason": "DeadlineExceeded", "message": "too\x1b[31m long"}}
+WAITING = {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such"}}}]}}
+CREATING = {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}}
+STRANGE: list[Any] = [{}, {"status": 7}, {"status": {"containerStatuses": [7]}}, {"status": {"conditions": "x"}}]
+
+
+@pytest.mark.parametrize(
+    ("item", "failure"),
+    [
+        (FAILED, "its pod failed: DeadlineExceeded: too\\u001b[31m long"),
+        (WAITING, "its pod does not start: ErrImagePull: no such"),
+        (CREATING, ""),
+        *((item, "") for item in STRANGE),
+    ],
+)
+def test_a_state_is_a_failure_or_not_yet_a_start(item: Any, failure: str) -> None:
+    assert started(item) == Started(failure=failure)
+
+
+def test_an_address_that_is_none_is_no_start() -> None:
+    pod = made(topologies.disaggregated(1, 1))[0]
+    assert started(running(pod, "--privileged")) == Started()
+    assert started(running(pod, "10.0.0.1", "sha256:0")) == Started("10.0.0.1", "")
