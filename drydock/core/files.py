@@ -55,7 +55,17 @@ def loads(data: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]]
         raise ValueError(_TOO_DEEP) from error
     if _is_deeper(value, DEEPEST):
         raise ValueError(_TOO_DEEP)
+    if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
+        _check_escapes(value)
     return value
+
+
+def _check_escapes(value: Any) -> None:
+    """Raise ValueError for half of a surrogate pair, which JSON can escape but no file or command can have."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{error.object[error.start]!a} is half of a character") from error
 
 
 def parse_json(data: str | bytes, what: str, error: type[DrydockError] = InputError) -> dict[str, Any]:

@@ -5,6 +5,7 @@ invoke itself reads an unknown option as a positional value, and prints no hint.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -80,6 +81,10 @@ class _Checked(Program):
 def run(tasks: Collection, arguments: Sequence[str]) -> None:
     """Run the tasks that the words name. Exits with 2 if a word is wrong."""
     contexts = {name: context for context in tasks.to_contexts() for name in (context.name or "", *context.aliases)}
+    for word in arguments:
+        if not word.isprintable() and re.search("[\ud800-\udfff]", word):  # how Python keeps bytes that are no text
+            log(f"error: {word!a} is not UTF-8")
+            sys.exit(InputError.code)
     own, dashes, rest = _split(arguments)
     words = _joined(own, contexts)
     if not words or words[0] in ("help", "completion", "complete") or {"-h", "--help"} & {*words}:

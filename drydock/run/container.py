@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from drydock.build.job import OWN, STAND_INS
 from drydock.core.errors import InputError
@@ -313,7 +312,7 @@ def _digest(image: str) -> dict[str, str]:
 
 
 def _no_folder(model: Bind | None) -> list[str]:
-    return [f"no folder {model.source}"] if model and not Path(model.source).is_dir() else []
+    return [f"no folder {model.source}"] if model and not os.path.isdir(model.source) else []  # noqa: PTH112 - as above
 
 
 def _no_source(volumes: Iterable[Bind]) -> list[str]:

@@ -42,7 +42,7 @@ def find_hosts(folder: Path) -> dict[str, Path]:
 
 def _candidates(folder: Path) -> list[Path]:
     """Return the files that could be recorded hosts, with links to nothing."""
-    entries = [*folder.iterdir()] if folder.is_dir() else []
+    entries = [*folder.iterdir()] if os.path.isdir(folder) else []  # noqa: PTH112 - Path.is_dir raises for a long name
     below = [entry / HOST_FILE for entry in entries if os.path.lexists(entry / HOST_FILE)]
     return [*(entry for entry in entries if entry.suffix == ".json" and not entry.is_dir()), *below]
 
@@ -63,7 +63,7 @@ def _is_host(path: Path) -> bool:
 def _name(path: Path) -> str:
     """Return a node's name: that of the file, or of its folder for host.json, as an identifier."""
     text = path.parent.name if path.name == HOST_FILE else path.stem
-    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:IDENTIFIER_AT_MOST] or "node"
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:IDENTIFIER_AT_MOST].strip("-.") or "node"
 
 
 def text_of(hosts: dict[str, Path], folder: Path, model: str, target: str) -> str:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from drydock.config.validation import failure
-from drydock.core.errors import InputError
+from drydock.core.errors import HostError, InputError
 from drydock.model.variant import Variant
 from drydock.topology import groups, ranks, ratio, router, transfer
 from drydock.topology.asked import Ask, Asked
@@ -83,7 +83,7 @@ def _shapes(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> di
     first = [each for each in placed if each.number == 0]
     bare = context._replace(transfer=None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        plans = list(pool.map(lambda each: ask.plan(_question(bare, each, 0)), first))
+        plans = list(pool.map(lambda each: _ask(ask, bare, each, 0), first))
     _check_model(plans)
     counts = (len(ranks.devices(each.group, context.facts[each.nodes[0].name])) for each in first)
     shapes = map(ranks.shape_of, plans, counts)
@@ -96,6 +96,15 @@ def _check_model(plans: Iterable[Mapping[str, Any]]) -> None:
     if unknown:
         hint = "--model FOLDER reads it here; of a hub id, config.json and model.safetensors.index.json are enough"
         raise InputError(f"the model is not on this machine, and the hub does not answer: {unknown[0]}", hint=hint)
+
+
+def _ask(ask: Ask, context: ranks.Context, placement: Placement, rank: int) -> Any:
+    """Ask for the plan of a rank. Errors name the group, whose flags may be wrong."""
+    try:
+        return ask.plan(_question(context, placement, rank))
+    except (InputError, HostError) as error:
+        where = f"group {placement.group.name}: "
+        raise type(error)(where + error.problems[0], *error.problems[1:], hint=error.hint) from error
 
 
 def _question(context: ranks.Context, placement: Placement, rank: int) -> Asked:
@@ -130,7 +139,7 @@ def _replicas(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> 
     """Return the replicas, and what needs attention in their plans."""
     each_rank = [(placement, rank) for placement in placed for rank in range(len(placement.nodes))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda of: ask.plan(_question(context, *of)), each_rank))
+        found = list(pool.map(lambda of: _ask(ask, context, *of), each_rank))
     plans = {(id(placement), rank): each for (placement, rank), each in zip(each_rank, found, strict=True)}
     replicas = []
     for placement in placed:

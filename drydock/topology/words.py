@@ -77,8 +77,13 @@ def goal_words(goals: Goals, group: Group) -> dict[str, str]:
 
 
 def user_devices(group: Group, there: Sequence[int]) -> tuple[int, ...]:
-    """Return the devices of a node that a group uses: those of --devices, which its plan checks, or all."""
+    """Return the devices of a node that a group uses: those of --devices, which its plan checks, or all.
+
+    Raises InputError.
+    """
     text = _flag(group, "--devices")
+    if text and not there:
+        raise InputError(f"group {group.name}: --devices {text}: its nodes have no devices", hint="remove it")
     return parse_numbers(text) if text else tuple(there)
 
 

@@ -58,10 +58,12 @@ def files(plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False) 
     """Return path → content; kustomization.yaml lists the others. Raises InputError for what pods cannot be."""
     made = objects(plan, variant, disaggregated=disaggregated)
     names = [f"{kind(item)}-{item['metadata']['name']}.yaml" for item in made]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    services = {f"service-{item['metadata']['name']}.yaml" for item in made if kind(item) == "leaderworkerset"}
+    twice = sorted({name for name in names if names.count(name) + (name in services) > 1})
     if twice:
         raise InputError(
-            f"groups: two would be {', '.join(twice)}", hint="rename a group; `router` is the router's name"
+            f"groups: two would be {', '.join(twice)}",
+            hint="rename a group; `router` is the router's name, and a LeaderWorkerSet has a Service of its own name",
         )
     manifests = dict(zip(names, made, strict=True))
     kustomization = {

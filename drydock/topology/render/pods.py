@@ -164,8 +164,11 @@ def _literal(text: str) -> str:
 
 
 def port_name(purpose: str) -> str:
-    """Return a port's name: at most 15 lower-case letters, digits and single hyphens, with a letter at the end."""
-    name = re.sub(r"[^a-z0-9]+", "-", purpose)[:_LONGEST_PORT_NAME].strip("-")
+    """Return a port's name: at most 15 lower-case letters, digits and single hyphens, at least one a letter."""
+    text = re.sub(r"[^a-z0-9]+", "-", purpose).strip("-")
+    number = re.search(r"(-[0-9]{1,5})?$", text)[0]  # type: ignore[index] # side-channel-100 and -101 stay different
+    words = text.removesuffix(number)[: _LONGEST_PORT_NAME - len(number)]
+    name = f"{words.strip('-')}{number}".strip("-")
     return name if re.search("[a-z]", name) else f"p-{name}"[:_LONGEST_PORT_NAME].strip("-")
 
 

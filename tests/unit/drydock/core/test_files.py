@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drydock.core.files import dumps
+from drydock.core.files import dumps, loads
 
 SCALARS = st.one_of(
     st.none(),
@@ -40,3 +41,14 @@ def test_it_is_sorted_indented_and_ends_with_a_newline() -> None:
 def test_values_that_json_cannot_express_are_refused(value: object) -> None:
     with pytest.raises(TypeError):
         dumps(value)
+
+
+@pytest.mark.parametrize("text", ['{"a": "\\ud800"}', '{"\\udfff": 1}', '["\\ud800\\u0041"]'])
+@pytest.mark.parametrize("kind", [str.encode, str])
+def test_half_of_a_surrogate_pair_is_refused(text: str, kind: Callable[[str], str | bytes]) -> None:
+    with pytest.raises(ValueError, match="is half of a character"):
+        loads(kind(text))
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    assert loads('["\\ud83d\\ude00 \\u00e4"]') == ["\U0001f600 ä"]

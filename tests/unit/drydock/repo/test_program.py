@@ -72,6 +72,13 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
     assert hint in ran.stderr.partition("hint: ")[2]
 
 
+def test_a_word_that_is_no_text_exits_with_2() -> None:
+    ran = inv("topology", "plan", os.fsdecode(b"a\xff.yaml"))
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "error: 'a\\udcff.yaml' is not UTF-8\n"
+
+
 def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None:
     shown = inv("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
 

@@ -180,6 +180,11 @@ def test_only_whole_paths_are_relocated(text: str, expected: str) -> None:
             "target: cpu-s390x-vllm0.27",
             "none published for cpu-s390x-vllm0.27 (vLLM 0.27.1): NIXL has no",
         ),
+        (
+            "    role: decode\n",
+            "    role: decode\n    flags: [--devices, '0']\n",
+            "group decode: --devices 0: its nodes have no devices",
+        ),
         ("target: cpu", "target: cuda", "node p0: no device of NVIDIA CUDA in host.json"),
         ("    replicas: 2\n", "    replicas: 3\n", "group prefill, replica 2: found 0 free nodes (none), expected 1"),
     ],
@@ -249,7 +254,7 @@ def test_an_unknown_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_entrypoints_own_errors_name_the_host(tmp_path: Path) -> None:
     text = TRIO.replace("    role: decode\n", "    role: decode\n    flags: [--max-model-len, x]\n")
-    with pytest.raises(InputError, match=r"host\.json: .*--max-model-len"):
+    with pytest.raises(InputError, match=r"group decode: .*host\.json: .*--max-model-len"):
         _plan(tmp_path, text)
 
 

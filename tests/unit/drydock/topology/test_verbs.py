@@ -61,6 +61,18 @@ def test_init_refuses_hosts_of_several_images(tmp_path: Path) -> None:
         verbs.begin(hosts, tmp_path / "topology.yaml", "m", "")
 
 
+def test_init_names_nodes_as_plans_take_them(tmp_path: Path) -> None:
+    hosts = _hosts(tmp_path, f"{'a' * 62}-b.json")
+    verbs.begin(hosts, tmp_path / "topology.yaml", "m", "cpu")
+    (node,) = read_topology(tmp_path / "topology.yaml").topology.nodes
+    assert node.name == "a" * 62
+
+
+def test_a_folder_of_hosts_with_a_long_name_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found no recorded host"):
+        verbs.begin(tmp_path / ("x" * 300), tmp_path / "topology.yaml", "m", "cpu")
+
+
 def test_init_needs_hosts_with_names_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"found no recorded host, expected NAME\.json or NAME/host\.json"):
         verbs.begin(tmp_path, tmp_path / "topology.yaml", "m", "cpu")

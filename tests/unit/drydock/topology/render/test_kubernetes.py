@@ -13,6 +13,7 @@ from kubernetes_validate import validate
 from drydock.core.errors import InputError
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.render import render
+from drydock.topology.render.pods import port_name
 from tests.support import topologies
 
 SCHEMAS = "1.36"
@@ -233,6 +234,20 @@ def test_two_groups_of_the_same_name_in_kubernetes_are_an_error() -> None:
     named = plan.replicas[0].model_copy(update={"group": "router"})
     with pytest.raises(InputError, match=r"two would be deployment-router\.yaml"):
         manifests(plan.model_copy(update={"replicas": (named, *plan.replicas[1:])}))
+
+
+def test_a_server_of_several_nodes_has_a_service_of_its_own_name_so_it_cannot_be_called_as_the_router() -> None:
+    plan = topologies.trio()
+    named = plan.replicas[0].model_copy(update={"group": "router"})
+    with pytest.raises(InputError, match=r"two would be service-router\.yaml"):
+        manifests(plan.model_copy(update={"replicas": (named,), "router": topologies.disaggregated().router}))
+
+
+@pytest.mark.parametrize("numbers", [range(1, 120), range(9990, 10020)])
+def test_ports_of_many_engines_have_names_of_their_own(numbers: range) -> None:
+    names = [port_name(f"side-channel-{number}") for number in numbers]
+    assert len({*names}) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?", name) for name in names)
 
 
 def test_a_rank_that_reads_a_ranktable_is_no_pod() -> None:
