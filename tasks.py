@@ -667,6 +667,7 @@ def topology_up(
         "key": "file with the private key",
         "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
         "become": "run as root on the nodes, by sudo",
+        "fabric": "measure an all-reduce between the nodes too; their devices must be free",
         "namespace": "namespace of the pods, with --format kubernetes [default: that of kubectl's context]",
     },
 )  # fmt: skip
@@ -683,6 +684,7 @@ def topology_check(
     known_hosts: str = "",
     become: bool = False,
     namespace: str = "",
+    fabric: bool = False,
     json: bool = False,
 ) -> None:
     """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
@@ -690,7 +692,7 @@ def topology_check(
     from drydock.topology.preflight import verbs as preflight
 
     ssh = Ssh(user, key, known_hosts, become=become)
-    options = preflight.CheckOptions(format, model, target, hosts, ssh, namespace)
+    options = preflight.CheckOptions(format, model, target, hosts, ssh, namespace, fabric)
     preflight.report(preflight.check(Path(file), options), junit, json=json)
 
 

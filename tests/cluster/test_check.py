@@ -30,7 +30,9 @@ def plan(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     group = {"name": "chat", "replicas": 2}
     topology = {"model": str(world.model), "image": world.image, "nodes": nodes, "groups": [group]}
     (folder / "topology.yaml").write_text(yaml.safe_dump(topology))
-    (folder / "plan.json").write_text(invoke("topology.plan", str(folder / "topology.yaml"), "--target", "cpu", "--json"))
+    (folder / "plan.json").write_text(
+        invoke("topology.plan", str(folder / "topology.yaml"), "--target", "cpu", "--json")
+    )
     return folder / "plan.json"
 
 

@@ -1,16 +1,23 @@
-"""`fabric` over two containers of the CPU image: an all-reduce by Gloo, with figures on both."""
+"""`fabric` over containers of the CPU image: an all-reduce by Gloo, with figures on each; also by `topology check`."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
+import yaml
+from docker.errors import NotFound
 from docker.models.networks import Network
 
 from drydock.build import build
+from drydock.prove import demo_topology
+from drydock.topology.preflight import verbs as preflight
+from drydock.topology.preflight.verbs import CheckOptions
 from entrypoints.core import errors
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
@@ -57,3 +64,29 @@ def test_a_host_that_does_not_come_is_named(built: build.Built, network: Network
         assert b"no-such-host.invalid: no address within 1 s" in container.logs()
     finally:
         container.remove(force=True, v=True)
+
+
+@pytest.fixture
+def cache() -> Iterator[None]:
+    """Removes the volume of the servers' cache, which a check mounts too, unless it was there."""
+    volumes, name = docker.from_env().volumes, "drydock-cpu-cache"
+    before = {volume.name for volume in volumes.list()}
+    yield
+    if name not in before:
+        with contextlib.suppress(NotFound):
+            volumes.get(name).remove()
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_check_of_a_topology_measures_over_its_nodes(built: build.Built, model: Path, tmp_path: Path) -> None:
+    demo_topology.record(tmp_path, built.image)
+    file = tmp_path / "topology.yaml"
+    subnet = demo_topology.free_subnet()
+    file.write_text(yaml.safe_dump(demo_topology.topology(demo_topology.SHAPES["tp3"], model, subnet)))
+    found = preflight.check(file, CheckOptions(format="compose", fabric=True))
+
+    assert [each for each in found if each.severity == "FAIL"] == []
+    told = [each for each in found if each.id == "NET-011"]
+    assert [each.severity for each in told] == ["INFO"] * 3
+    assert "3 ranks on 3 hosts" in told[0].text
+    assert all(float(re.fullmatch(r"(n\d): ([\d.]+) GB/s", each.found)[2]) > 0.01 for each in told)  # type: ignore[index]

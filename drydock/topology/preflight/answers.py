@@ -79,6 +79,7 @@ class NodeAnswer(Record):
     chips: Annotated[dict[Name, Chip], Field(max_length=256)]
     check: Output
     facts: Output
+    fabric: Output | None
 
 
 def read_answer(text: str) -> NodeAnswer:
@@ -93,8 +94,9 @@ def read_answer(text: str) -> NodeAnswer:
 
 
 def read_findings(output: Output) -> tuple[Finding, ...]:
-    """Parse what the image's `check --json` printed. Raises ValueError."""
+    """Parse what the image's `check --json` or `fabric --json` printed. Raises ValueError."""
     found = loads(output.stdout)
+    found = found.get("findings") if isinstance(found, dict) else found
     if not isinstance(found, list) or len(found) > FINDINGS_AT_MOST:
         raise ValueError("expected a list of findings")
     return tuple(map(_finding, found))

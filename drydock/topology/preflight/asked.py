@@ -18,6 +18,8 @@ from drydock.topology.words import is_ip
 PROGRAM = Path(__file__).with_name("node.py")
 WAIT = 30
 """Seconds that a machine waits for the others to begin their check."""
+WAIT_TO_MEASURE = 120
+"""The same for an all-reduce, which each machine begins after its check."""
 
 
 class AskedNode(NamedTuple):
@@ -39,6 +41,8 @@ class AskedNode(NamedTuple):
     check: tuple[str, ...]
     """The image's check, with the other machines as peers."""
     ranks: tuple[Placed, ...]
+    fabric: tuple[str, ...] = ()
+    """The image's all-reduce with the other machines; empty if none is measured."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -97,6 +101,30 @@ def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
     peers = {rank.address for rank in others if rank.node != node}
     ports = {port for rank in others for purpose, port in rank.ports.items() if purpose != "status"}
     return check_words(peers, ports, item.rank.ports["status"])
+
+
+def measured(asked: Sequence[AskedNode]) -> tuple[AskedNode, ...]:
+    """Return the questions with an all-reduce over all machines of one kind: the same cards, as many on each.
+
+    A machine of its kind alone measures over its own devices, if it has several.
+    """
+    kinds: dict[tuple[str, int], list[AskedNode]] = {}
+    for each in asked:
+        if each.container:
+            first = each.ranks[0].rank
+            kinds.setdefault((first.architecture, len(first.devices)), []).append(each)
+    words = {each.node: _fabric(alike, number) for alike in kinds.values() for number, each in enumerate(alike)}
+    return tuple(each._replace(fabric=words.get(each.node, ())) for each in asked)
+
+
+def _fabric(alike: Sequence[AskedNode], number: int) -> tuple[str, ...]:
+    """Return the all-reduce of one machine. The machines meet at a port of the plan, which firewalls let through."""
+    first = alike[0].ranks[0].rank
+    if len(alike) == 1:
+        return ("fabric", "--json") if len(first.devices) > 1 else ()
+    peers = ",".join(each.address or each.ranks[0].rank.address for each in alike)
+    words = ("fabric", "--json", "--peers", peers, "--node-rank", str(number))
+    return (*words, "--master-port", str(first.ports["api"]), "--peers-wait", str(WAIT_TO_MEASURE))
 
 
 def check_words(peers: Collection[str], ports: Collection[int], status: int) -> tuple[str, ...]:

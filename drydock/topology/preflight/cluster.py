@@ -20,7 +20,7 @@ from drydock.core.errors import EngineError
 from drydock.core.files import parse_json
 from drydock.topology.playbook.run import bounded
 from drydock.topology.preflight.answers import AT_MOST, NodeAnswer, NodeImage
-from drydock.topology.preflight.asked import PROGRAM, AskedNode
+from drydock.topology.preflight.asked import PROGRAM, AskedNode, measured
 from drydock.topology.preflight.pods import LONGEST, CheckPod, in_pod, manifests
 from drydock.topology.preflight.reach import SECONDS, Answers, answer_of
 from drydock.topology.render.parts import PYTHON
@@ -46,17 +46,18 @@ class Started(NamedTuple):
 
 
 def by_kubectl(
-    asked: Sequence[AskedNode], pods: Sequence[CheckPod], namespace: str
+    asked: Sequence[AskedNode], pods: Sequence[CheckPod], namespace: str, *, fabric: bool = False
 ) -> tuple[tuple[AskedNode, ...], Answers]:
     """Return what each node was asked in its pod, and the answers. Nodes without a pod are not asked.
 
-    An empty namespace is that of kubectl's context. Raises EngineError.
+    An empty namespace is that of kubectl's context. `fabric`: an all-reduce is measured too. Raises EngineError.
     """
     kubectl, questions = _kubectl(namespace), {each.node: each for each in asked}
     with _created(kubectl, pods):
         found = _wait(kubectl, pods)
         addresses = {node: each.address for node, each in found.items() if each.address}
         inside = tuple(in_pod(questions[pod.node], pod, addresses) for pod in pods)
+        inside = measured(inside) if fabric else inside
         with ThreadPoolExecutor(max(1, len(pods))) as pool:
             told = pool.map(lambda pod, each: _ask(kubectl, pod, each, found[pod.node]), pods, inside)
             return inside, {each.node: answer for each, answer in zip(inside, told, strict=True)}

@@ -14,11 +14,13 @@ from drydock.topology.preflight.asked import AskedNode
 from drydock.topology.render.chips import address as chip_address
 from entrypoints.core.records import Finding
 
-PASS, WARN, FAIL, UNKNOWN = "PASS", "WARN", "FAIL", "UNKNOWN"
+PASS, INFO, WARN, FAIL, UNKNOWN = "PASS", "INFO", "WARN", "FAIL", "UNKNOWN"
 CLOCKS_AT_MOST = 2.0
 """Seconds that a clock may be off, as in entrypoints/serve/fabric.py."""
 CHECKED = (0, 3)
 """Exit codes of an image's check that ran."""
+FIGURES = ("NET-011", "NET-012")
+"""Findings of the image's all-reduce, with its bandwidth."""
 _TLS = re.compile(r"tls\s+switch\s*\[?\s*(\d)", re.IGNORECASE)
 _LINK = re.compile(r"link\s+status\s*:\s*(\w+)", re.IGNORECASE)
 _PING = re.compile(r"(\d+)\s+packets?\s+received|(\d+)\s+received", re.IGNORECASE)
@@ -271,16 +273,26 @@ def _moved(one: SeenNode, chips: Mapping[int, str]) -> Iterator[str]:
 
 
 def _of_image(one: SeenNode) -> Iterator[Finding]:
-    """Return what the image's own check found on the node: the machine's settings, its network, the other nodes."""
-    node, said = one.asked.node, one.answer.check
-    if not one.asked.check:
-        return
+    """Return what the image's own checks found on the node: the machine's settings, its network, the other nodes.
+
+    A figure of the all-reduce is told even if nothing is wrong.
+    """
+    if one.asked.check:
+        yield from _told(one.asked.node, "check", one.answer.check)
+    if one.asked.fabric and one.answer.fabric:
+        for each in _told(one.asked.node, "fabric", one.answer.fabric):
+            figure = each.severity == PASS and each.id in FIGURES
+            yield each._replace(severity=INFO) if figure else each
+
+
+def _told(node: str, verb: str, said: Output) -> Iterator[Finding]:
+    """Return the findings that a verb of the image printed, and whether it ran."""
     try:
         found = read_findings(said) if said.rc in CHECKED else ()
         failure = "" if said.rc in CHECKED else f"exit code {said.rc}: {said.stderr.strip()[-300:]}"
     except ValueError as error:
         found, failure = (), f"{error}"
-    yield _finding("TOPO-034", node, failure or "ran", "findings", good=not failure)
+    yield _finding("TOPO-034", node, f"{verb}: {failure or 'ran'}", "findings", good=not failure)
     yield from (each._replace(found=f"{node}: {each.found}") for each in found)
 
 

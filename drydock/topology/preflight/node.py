@@ -177,6 +177,7 @@ def main(asked: dict[str, Any]) -> None:
         "chips": chips(asked["chips"], asked["others"]),
         "check": container(words, groups, asked["check"]),
         "facts": container(words, groups, ["facts", "--json"]),
+        "fabric": container(words, groups, asked["fabric"]) if asked["fabric"] else None,
     }
     sys.stdout.write(json.dumps(answer))
 

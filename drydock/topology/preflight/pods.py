@@ -95,7 +95,7 @@ def in_pod(asked: AskedNode, pod: CheckPod, found: Mapping[str, str]) -> AskedNo
         model=pod.model,
         ports=tuple(sorted(pod.ports.values())) if pod.on_host else (),
         interface=asked.interface if pod.on_host else "",
-        container=(PYTHON, "-I", "-S", ENTRYPOINT),
+        container=(PYTHON, "-I", "-S", ENTRYPOINT) if pod.node in found else (),
         groups=(),
         check=check_words(peers, ports, pod.ports["status"]),
     )

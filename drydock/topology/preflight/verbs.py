@@ -18,7 +18,7 @@ from drydock.topology.asked import Entrypoint
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.playbook.run import Ssh
 from drydock.topology.preflight import cluster, reach
-from drydock.topology.preflight.asked import AskedNode, asked
+from drydock.topology.preflight.asked import AskedNode, asked, measured
 from drydock.topology.preflight.judge import Window, judge
 from drydock.topology.preflight.pods import check_pods
 from drydock.topology.read import read_topology
@@ -40,6 +40,8 @@ class CheckOptions(NamedTuple):
     ssh: Ssh = Ssh()
     namespace: str = ""
     """Of Kubernetes; without it, that of kubectl's context."""
+    fabric: bool = False
+    """Whether an all-reduce is measured, for which the devices must be free."""
 
 
 def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
@@ -55,8 +57,9 @@ def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
     begin = time.time()
     if options.format == "kubernetes":
         pods = check_pods(plan, variant, secrets.token_hex(4))
-        questions, answers = cluster.by_kubectl(questions, pods, options.namespace)
+        questions, answers = cluster.by_kubectl(questions, pods, options.namespace, fabric=options.fabric)
     else:
+        questions = measured(questions) if options.fabric else questions
         answers = _answers(plan, variant, questions, options)
     if options.format == "local":
         questions = tuple(each for each in questions if each.node in answers)

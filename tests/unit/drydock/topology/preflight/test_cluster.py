@@ -120,13 +120,15 @@ def test_nodes_are_asked_by_exec_and_the_pods_are_deleted(state: Path) -> None:
     pods = made(plan)
     items = [running(pod, f"127.0.0.{place + 1}") for place, pod in enumerate(pods)]
     (state / "pod").write_text(json.dumps({"kind": "List", "items": items}))
-    questions, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), pods, "chat")
+    questions, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), pods, "chat", fabric=True)
 
     assert [*answers] == ["n0", "n1"]
     first = answers["n0"]
     assert isinstance(first, NodeAnswer), first
     assert first.images[topologies.IMAGE].digests == (DIGEST,)
     assert first.interfaces["lo"].address == "127.0.0.1"
+    assert first.fabric
+    assert questions[1].fabric[2:6] == ("--peers", "127.0.0.1,127.0.0.2", "--node-rank", "1")
     assert {each[0] for each in calls(state)} == {"--namespace=chat"}
     assert calls(state)[-1][1:5] == ["delete", "pod", *(pod.name for pod in pods)]
     found = {each.id: each for each in judge(questions, answers, {}, {}, Window(0.0, 1e10))}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.topology.preflight.answers import NodeAnswer, read_answer, read_findings
-from drydock.topology.preflight.asked import asked
+from drydock.topology.preflight.asked import asked, measured
 from drydock.topology.preflight.judge import Window, judge
 from entrypoints.checks.findings import as_junit, as_text
 from entrypoints.core.records import Finding
@@ -41,6 +41,7 @@ def answer(**changes: Any) -> dict[str, Any]:
         "chips": {},
         "check": output([]),
         "facts": output(FACTS),
+        "fabric": None,
         **changes,
     }
 
@@ -216,3 +217,47 @@ def test_a_node_that_nobody_heard_of_is_a_finding() -> None:
     assert bad(findings) == {
         "TOPO-020": ["gpu0: ssh: connect to host 10.1.0.10 port 22: refused", "gpu1: did not answer"]
     }
+
+
+def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
+    questions = measured(QUESTIONS)
+    figure = {"id": "NET-011", "severity": "PASS", "found": "43.10 GB/s", "text": "t"}
+    told = answer(fabric=output({"program": "nccl-tests", "findings": [figure]}))
+    answers = {each.node: read_answer(json.dumps(told)) for each in questions}
+    found = [each for each in judge(questions, answers, {}, {}, NOW) if each.id == "NET-011"]
+    assert [(each.severity, each.found) for each in found] == [
+        ("INFO", "gpu0: 43.10 GB/s"),
+        ("INFO", "gpu1: 43.10 GB/s"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "number", "text"),
+    [
+        (output("", 4), "TOPO-034", "gpu1: fabric: exit code 4: "),
+        (output({"figures": []}), "TOPO-034", "gpu1: fabric: expected a list of findings"),
+        (
+            output({"findings": [{"id": "NET-011", "severity": "FAIL", "found": "no end"}]}, 3),
+            "NET-011",
+            "gpu1: no end",
+        ),
+    ],
+)
+def test_an_all_reduce_that_fails_is_a_finding_of_its_node(said: Any, number: str, text: str) -> None:
+    questions = measured(QUESTIONS)
+    good = answer(fabric=output({"findings": []}))
+    answers = {"gpu0": read_answer(json.dumps(good)), "gpu1": read_answer(json.dumps(answer(fabric=said)))}
+    assert bad(judge(questions, answers, {}, {}, NOW)) == {number: [text]}
+
+
+def test_all_nodes_of_a_kind_measure_together() -> None:
+    first, second = measured(QUESTIONS)
+    assert first.fabric[:6] == ("fabric", "--json", "--peers", "10.1.0.10,10.1.0.11", "--node-rank", "0")
+    assert second.fabric[4:8] == ("--node-rank", "1", "--master-port", "20000")
+
+
+def test_a_node_alone_measures_over_its_own_devices() -> None:
+    one = measured(QUESTIONS[:1])[0]
+    assert one.fabric == ("fabric", "--json")
+    plan = topologies.disaggregated(1, 1)
+    assert measured(asked(plan, topologies.variant(plan.variant), {})[:1])[0].fabric == ()
