@@ -613,7 +613,7 @@ STARTED = {
     "output": "folder for the rendered files and what runs [default: .cache/topology/NAME]",
 }
 STARTS = STARTED | PLANNED | {
-    "hosts": "folder with recorded hosts, for ranks that read ranktables",
+    "hosts": "folder with recorded hosts, for ranks that read ranktables [default: those of a topology.yaml]",
     "wait": "seconds that the start may take [default: an hour, or what the accelerator's record says]",
 }  # fmt: skip
 
@@ -662,7 +662,7 @@ def topology_up(
         "format": "ansible: on the nodes, by ssh; kubernetes: in pods, by kubectl exec; compose: in containers on this"
         " machine; local: this node alone",
         "junit": "file to write JUnit XML to",
-        "hosts": "folder with recorded hosts; chips are compared with their addresses",
+        "hosts": "folder with recorded hosts, whose chips' addresses are compared [default: those of a topology.yaml]",
         "user": "user to log in as [default: as in ~/.ssh/config]",
         "key": "file with the private key",
         "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",

@@ -18,10 +18,10 @@ from drydock.model.variant import Variant
 from drydock.run.container import is_local
 from drydock.run.kubernetes import remarks as pod_remarks
 from drydock.topology.planned import TopologyPlan, read_plan
-from drydock.topology.read import HOST_AT_MOST
+from drydock.topology.read import HOST_AT_MOST, read_topology
 from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable
 from drydock.topology.render.chips import Commands, address
-from drydock.topology.render.parts import RANKTABLES, placed
+from drydock.topology.render.parts import RANKTABLES, placed, wants_ranktables
 
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
@@ -48,6 +48,21 @@ def read_hosts(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
     """Read each node's recorded commands, from NODE.json or NODE/host.json. Raises InputError."""
     nodes = sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
     return {node: _commands(_host(hosts, node)) for node in nodes}
+
+
+def hosts_of(file: Path, plan: TopologyPlan, folder: str) -> dict[str, Commands]:
+    """Return each node's recorded commands: of --hosts, or of the hosts that a topology.yaml names.
+
+    The latter only if ranks read ranktables, since other plans need none. A plan's file names no hosts. Raises
+    InputError.
+    """
+    if folder:
+        return read_hosts(Path(folder), plan)
+    ranks = [rank for replica in ranktable.reading(plan).replicas for rank in replica.ranks]
+    if file.suffix == ".json" or not any(wants_ranktables(rank.env) for rank in ranks):
+        return {}
+    hosts = read_topology(file).hosts
+    return {rank.node: _commands(hosts[rank.node]) for rank in ranks}
 
 
 def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:

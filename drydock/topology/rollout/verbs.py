@@ -17,8 +17,7 @@ from drydock.run.docker import START_SECONDS
 from drydock.topology import verbs as topologies
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.playbook.run import Ssh
-from drydock.topology.render import read_hosts
-from drydock.topology.render.chips import Commands
+from drydock.topology.render import hosts_of
 from drydock.topology.rollout import known, ready, slices
 from drydock.topology.rollout import roll as rolling
 from drydock.topology.rollout.known import Pair, ShownAnswers
@@ -34,7 +33,7 @@ class Options(NamedTuple):
     model: str = ""
     target: str = ""
     hosts: str = ""
-    """Folder with recorded hosts, for ranktables."""
+    """Folder with recorded hosts, for ranktables; without it, a topology.yaml's own."""
     seconds: float = 0.0
     """How long a start may take; 0: as the accelerator's record says."""
     ssh: Ssh = Ssh()
@@ -57,7 +56,7 @@ def up(place: TopologyPlace, kind: str, options: Options) -> ShownAnswers:
             ssh=options.ssh,
             plans=(plan,),
         )
-        runner = place.runner(state, _hosts(options, plan))
+        runner = place.runner(state, hosts_of(place.file, plan, options.hosts))
         place.write(state)
         runner.start((plan,))
         ready.wait(plan, runner, options.seconds or patience(plan))
@@ -111,7 +110,7 @@ def roll(place: TopologyPlace, file: Path, options: Options) -> ShownAnswers:
         old, number = state.plans[0], state.number + 1
         new = topologies.planned(file, options.model, options.target, lambda base: slices.port_base(old, base))
         new = slices.numbered(new, number)
-        runner = place.runner(state, _hosts(options, new))
+        runner = place.runner(state, hosts_of(file, new, options.hosts))
 
         def keep(plans: tuple[TopologyPlan, ...]) -> None:
             count = state.number if plans[0] == old else number
@@ -138,7 +137,3 @@ def report(shown: ShownAnswers, *, json: bool) -> str:
 def _line(pair: Pair) -> str:
     way = f"{pair.prefill} → {pair.decode}" if pair.prefill else f"router → {pair.decode}"
     return f"{way}: right, {pair.transferred} of {pair.tokens} tokens of the prompt transferred"
-
-
-def _hosts(options: Options, plan: TopologyPlan) -> dict[str, Commands]:
-    return read_hosts(Path(options.hosts), plan) if options.hosts else {}

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +16,7 @@ from drydock.core.paths import ROOT
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Group, Topology
-from drydock.topology.render import ranktable, render
+from drydock.topology.render import hosts_of, ranktable, render
 from drydock.topology.render.parts import uses_rdma
 from tests.support import topologies
 from tests.support.topologies import load_unsafe
@@ -74,6 +75,26 @@ def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     files = render(plan, topologies.variant(plan.variant), "ansible", hosts)
     addresses = {node.name: node.address for node in read_topology(file).topology.nodes}
     return Layout(plan, addresses, prefills, decodes, hosts, files)
+
+
+def test_the_recorded_hosts_of_a_topology_give_its_ranktables(layout: Layout, tmp_path: Path) -> None:
+    name = next(name for name, count in NODES.items() if count == (len(layout.prefills), len(layout.decodes)))
+    read = read_topology(EXAMPLES / f"{name}.yaml")
+    document = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    for node in document["nodes"]:
+        recorded = json.loads(read.hosts[node["name"]].read_text())
+        recorded["commands"] |= layout.hosts[node["name"]]
+        node["host"] = f"{node['name']}.json"
+        (tmp_path / node["host"]).write_text(json.dumps(recorded))
+    file = tmp_path / "topology.yaml"
+    file.write_text(yaml.safe_dump(document))
+
+    variant = topologies.variant(layout.plan.variant)
+    assert render(layout.plan, variant, "ranktable", hosts_of(file, layout.plan, "")) == render(
+        layout.plan, variant, "ranktable", layout.hosts
+    )
+    assert hosts_of(tmp_path / "plan.json", layout.plan, "") == {}
+    assert hosts_of(file, topologies.disaggregated(), "") == {}
 
 
 def test_machines_are_in_the_guides_groups_by_their_addresses(layout: Layout) -> None:
