@@ -99,7 +99,7 @@ def _wait(kubectl: Sequence[str], pods: Sequence[CheckPod]) -> dict[str, Started
 
 def _started(kubectl: Sequence[str], pod: CheckPod, item: Mapping[str, Any], *, late: bool) -> Started:
     """Return what became of a pod; `late`: it has had all its time. Why a volume cannot be mounted, only events say."""
-    found = started(item)
+    found = started(item, pod.container)
     if found.address or found.failure:
         return found
     own = f"--field-selector=type=Warning,involvedObject.name={pod.name}"
@@ -130,11 +130,11 @@ def _text(item: Any, *path: str) -> str:
     return item if isinstance(item, str) else ""
 
 
-def started(item: Mapping[str, Any]) -> Started:
-    """Return what a pod's state says. What is not as the API has it counts as not started."""
+def started(item: Mapping[str, Any], name: str) -> Started:
+    """Return what a pod's state says of a container. What is not as the API has it counts as not started."""
     try:
         status = item["status"]
-        containers = status.get("containerStatuses", [])
+        containers = [each for each in status.get("containerStatuses", []) if each.get("name") == name]
         if status.get("phase") == "Failed":
             return Started(failure=f"its pod failed: {_reason(status)}")
         for condition in status.get("conditions", []):
@@ -160,7 +160,18 @@ def _ask(kubectl: Sequence[str], pod: CheckPod, asked: AskedNode, found: Started
     """Ask in a pod. The program goes by standard input: a command is part of a URL, which proxies may cut."""
     if not found.address:
         return found.failure
-    command = (*kubectl, "exec", "--stdin", pod.name, "--", PYTHON, "-I", "-", asked.question)
+    command = (
+        *kubectl,
+        "exec",
+        "--stdin",
+        pod.name,
+        f"--container={pod.container}",
+        "--",
+        PYTHON,
+        "-I",
+        "-",
+        asked.question,
+    )
     answer = answer_of(command, PROGRAM.read_bytes())
     if isinstance(answer, str):
         return answer

@@ -41,6 +41,11 @@ class CheckPod(NamedTuple):
     """The model's folder in the pod; empty for a model of the hub."""
 
     @property
+    def container(self) -> str:
+        """The name of its container. A service mesh adds others to the pod."""
+        return str(self.manifest["spec"]["containers"][0]["name"])
+
+    @property
     def on_host(self) -> bool:
         """Whether it has the node's own network."""
         return bool(self.manifest["spec"].get("hostNetwork"))

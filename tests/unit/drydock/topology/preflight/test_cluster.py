@@ -43,13 +43,20 @@ elif words[0] == "exec":
 """
 
 
+SIDECAR = {"name": "mesh", "imageID": f"mesh@sha256:{'9' * 64}", "state": {"running": {}}}
+
+
 def made(plan: TopologyPlan) -> tuple[CheckPod, ...]:
     return check_pods(plan, topologies.variant(plan.variant), "0a1b")
 
 
 def running(pod: CheckPod, address: str, digest: str = DIGEST) -> dict[str, Any]:
-    state = {"imageID": f"registry.example/vllm@{digest}", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    status = {"phase": "Running", "podIP": address, "containerStatuses": [state]}
+    state = {
+        "name": "vllm",
+        "imageID": f"registry.example/vllm@{digest}",
+        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+    }
+    status = {"phase": "Running", "podIP": address, "containerStatuses": [SIDECAR, state]}
     return {"metadata": {"name": pod.name}, "status": status}
 
 
@@ -194,8 +201,12 @@ def test_without_kubectl_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 FAILED = {"status": {"phase": "Failed", "reason": "DeadlineExceeded", "message": "too\x1b[31m long"}}
-WAITING = {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such"}}}]}}
-CREATING = {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}}
+WAITING = {
+    "status": {
+        "containerStatuses": [{"name": "vllm", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such"}}}]
+    }
+}
+CREATING = {"status": {"containerStatuses": [{"name": "vllm", "state": {"waiting": {"reason": "ContainerCreating"}}}]}}
 STRANGE: list[Any] = [{}, {"status": 7}, {"status": {"containerStatuses": [7]}}, {"status": {"conditions": "x"}}]
 
 
@@ -209,10 +220,10 @@ STRANGE: list[Any] = [{}, {"status": 7}, {"status": {"containerStatuses": [7]}},
     ],
 )
 def test_a_state_is_a_failure_or_not_yet_a_start(item: Any, failure: str) -> None:
-    assert started(item) == Started(failure=failure)
+    assert started(item, "vllm") == Started(failure=failure)
 
 
 def test_an_address_that_is_none_is_no_start() -> None:
     pod = made(topologies.disaggregated(1, 1))[0]
-    assert started(running(pod, "--privileged")) == Started()
-    assert started(running(pod, "10.0.0.1", "sha256:0")) == Started("10.0.0.1", "")
+    assert started(running(pod, "--privileged"), "vllm") == Started()
+    assert started(running(pod, "10.0.0.1", "sha256:0"), "vllm") == Started("10.0.0.1", "")
