@@ -47,6 +47,9 @@ def planned(
     `ports` says where a file's ports begin instead. Raises InputError and HostError.
     """
     if file.suffix == ".json":
+        if model or target:
+            text = f"{file}: a plan has its model and its variant; --model and --target are for a topology.yaml"
+            raise InputError(text, hint="leave them out, or plan the topology.yaml again")
         return read_plan(file)
     read = read_topology(file)
     network = read.topology.network.model_copy(update={"port_base": ports(read.topology.network.port_base)})

@@ -61,6 +61,12 @@ def test_init_refuses_hosts_of_several_images(tmp_path: Path) -> None:
         verbs.begin(hosts, tmp_path / "topology.yaml", "m", "")
 
 
+@pytest.mark.parametrize("options", [("model", ""), ("", "cpu")])
+def test_a_plan_is_not_planned_again(tmp_path: Path, options: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match="a plan has its model and its variant"):
+        verbs.planned(tmp_path / "plan.json", *options)
+
+
 def test_init_names_nodes_as_plans_take_them(tmp_path: Path) -> None:
     hosts = _hosts(tmp_path, f"{'a' * 62}-b.json")
     verbs.begin(hosts, tmp_path / "topology.yaml", "m", "cpu")
