@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+from drydock.build import build
 from drydock.build.job import prepare
+from drydock.prove import smollm2
 from tests.support.kubernetes import cluster as clusters
 from tests.support.kubernetes import images
 from tests.support.kubernetes.cluster import Cluster
@@ -48,6 +50,14 @@ class World(NamedTuple):
     """The machine's footprint before the cluster started."""
 
 
+class Real(NamedTuple):
+    """The real images on both nodes, and the model."""
+
+    server: str
+    router: str
+    model: Path
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything below this folder needs the cluster, and the engine that builds its images."""
     for item in items:
@@ -75,6 +85,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             yield World(cluster, image.reference, newer.reference, model, before)
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
+    """The images of this checkout, built if they are not, on both nodes."""
+    builds = {name: build.build(prepare(name)) for name in ("cpu", "router")}
+    archive = tmp_path_factory.mktemp("images") / "image.tar"
+    references = {}
+    for name, built in builds.items():
+        layout = Path(built.layout)
+        image = images.own(layout)
+        images.write_archive(archive, layout, image)
+        for node in world.cluster.nodes:
+            world.cluster.load(node, archive)
+        references[name] = image.reference
+    archive.unlink()
+    model = tmp_path_factory.mktemp("models") / "smollm2"
+    shutil.copytree(smollm2.make(builds["cpu"].image), model)  # a container's user cannot enter /root
+    return Real(references["cpu"], references["router"], model)
 
 
 @pytest.fixture(scope="module")

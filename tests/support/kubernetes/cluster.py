@@ -160,14 +160,14 @@ class Cluster:
         wait_until(holds, what, READY_WITHIN)
 
     def _ready(self) -> int:
-        done = self._kubectl("get", "nodes", "--no-headers")
+        done = self.try_kubectl("get", "nodes", "--no-headers")
         return sum(line.split()[1] == "Ready" for line in done.stdout.splitlines()) if done.returncode == 0 else 0
 
     # --- use --------------------------------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, given: str = "") -> str:
         """Run kubectl and return what it prints. Raises AssertionError with its error."""
-        done = self._kubectl(*arguments, given=given)
+        done = self.try_kubectl(*arguments, given=given)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
@@ -194,9 +194,10 @@ class Cluster:
         subprocess.run([*enter, ctr, "--namespace", "k8s.io", "images", "import", archive], check=True)
 
     def _answers(self, *arguments: str) -> bool:
-        return self._kubectl(*arguments).returncode == 0
+        return self.try_kubectl(*arguments).returncode == 0
 
-    def _kubectl(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    def try_kubectl(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """Run kubectl, whatever its exit code."""
         program = self.binaries / "root/usr/bin/kubectl"
         options = (f"--kubeconfig={self.keys / 'admin.kubeconfig'}", f"--cache-dir={self.folder / 'kubectl'}")
         command = self.networks[0].inside(program, *options, *arguments)

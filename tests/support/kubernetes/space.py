@@ -15,6 +15,8 @@ CLAIMED = "200Gi"
 """The size of drydock's claims. A static volume only says that it has so much."""
 PATIENCE = 240.0
 """Seconds for what takes several periods of the probes."""
+LINES = 60
+"""Last lines of a pod's log that are shown if a test fails."""
 
 
 class Space:
@@ -49,12 +51,23 @@ class Space:
         return [pod for pod in self.pods() if condition(pod, "Ready").get("status") == "True"]
 
     def until(self, holds: Callable[[], object], what: str, within: float = PATIENCE) -> None:
-        """Wait for something; show the pods and what happened to them if it does not come."""
+        """Wait for something; show the pods, their events and the ends of their logs if it does not come."""
         try:
             wait_until(holds, what, within)
         except AssertionError as error:
             events = self.kubectl("get", "events", "--sort-by=.lastTimestamp")
-            raise AssertionError(f"{error}\n{self.kubectl('get', 'pods', '--output=wide')}{events}") from None
+            pods = self.kubectl("get", "pods", "--output=wide")
+            logs = "\n".join(f"{pod['metadata']['name']}:\n{self._log(pod)}" for pod in self.pods())
+            raise AssertionError(f"{error}\n{pods}{events}{logs}") from None
+
+    def _log(self, pod: Mapping[str, Any]) -> str:
+        """Return the end of a pod's log, of the container before if it started again."""
+        again = any(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
+        before = ("--previous",) if again else ()
+        done = self.cluster.try_kubectl(
+            "--namespace", self.name, "logs", pod["metadata"]["name"], f"--tail={LINES}", *before
+        )
+        return done.stdout or done.stderr
 
     def addresses(self, service: str) -> list[str]:
         """Return the pods to which a service leads: those that are ready."""
