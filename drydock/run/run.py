@@ -169,11 +169,9 @@ def _check(request: RunRequest, how: How) -> None:
 
 def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Container, here: Here) -> Container:
     """Return the container of a manifest: with values for the user's variables, and the labels of its nodes."""
-    wanted = _with_values(wanted)
-    if not nodes.kinds(variant):
-        return wanted
-    facts = here.facts(variant, request.host) if request.host or wanted.native else {}
-    return nodes.located(variant, target, request, wanted, facts)
+    wanted, selects = _with_values(wanted), bool(nodes.kinds(variant))
+    facts = here.facts(variant, request.host) if request.host or (selects and wanted.native) else {}
+    return nodes.located(variant, target, request, wanted, facts) if selects else wanted
 
 
 # --- the API key ----------------------------------------------------------------------------------------------------

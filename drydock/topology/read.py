@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -225,9 +224,9 @@ def super_pod(path: Path) -> str:
 
 
 def _again(values: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield each value that came before, with its place."""
-    seen: Counter[str] = Counter()
+    """Yield each value that came before, with its place. Case does not matter, as in names of hosts."""
+    seen: set[str] = set()
     for index, value in enumerate(values):
-        if seen[value]:
+        if value.lower() in seen:
             yield index, value
-        seen[value] += 1
+        seen.add(value.lower())

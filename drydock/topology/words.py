@@ -40,9 +40,11 @@ def wanted_address(address: str) -> str:
     found = ipaddress.ip_address(address)
     if found.version == 6:  # noqa: PLR2004 - of IP
         return "an IPv4 address: IPv6 addresses are not supported yet"
-    return _REACHED if found.is_loopback or found.is_unspecified or found.is_multicast else ""
+    nowhere = found.is_loopback or found.is_unspecified or found.is_multicast or found == _BROADCAST
+    return _REACHED if nowhere else ""
 
 
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 _REACHED = "an address at which other nodes reach it"
 
 

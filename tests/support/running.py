@@ -90,7 +90,12 @@ class Running:
         return int(self.until(lambda: next(iter(titled(self.leader())), 0), "the engine core"))
 
     def status(self, path: str) -> tuple[int, Any]:
-        return get(self.status_port(), path)
+        """Ask the status port. Raises AssertionError with the log if it does not answer."""
+        try:
+            return get(self.status_port(), path)
+        except (OSError, http.client.HTTPException) as error:
+            code = self.process.poll()
+            raise AssertionError(f"{path}: {error!r}, exit code {code}; said:\n{self.said()}") from error
 
     def until_ready(self) -> None:
         self.until(lambda: self.status("/readyz")[0] == 200, "ready")

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.run import nodes, run
 from drydock.run.container import RunRequest
+from drydock.run.engine import Here
 from drydock.run.run import How
 from tests.unit.drydock.run.test_run import FakeHere
 
@@ -61,6 +63,13 @@ def test_a_recorded_host_tells_the_nodes_of_its_kind(
 
     assert spec["nodeSelector"] == {ACCELERATOR: accelerator, TOPOLOGY: topology}
     assert limit(spec) == count
+
+
+def test_a_file_that_is_no_recorded_host_is_refused_also_where_nodes_have_no_kinds(tmp_path: Path) -> None:
+    other = tmp_path / "topology.yaml"
+    other.write_text("model: a/b\n")
+    with pytest.raises(InputError, match=f"--root {re.escape(str(other))}"):
+        run.run("cpu", RunRequest(model="a/b", host=str(other)), How("k8s", json=True), here=Here())
 
 
 def test_the_targets_name_and_the_devices_tell_the_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
