@@ -77,6 +77,9 @@ def model_folder(model: str, folder: str) -> Iterator[tuple[str, Path | None]]:
     Of a hub id config.json is enough: the weights are estimated, or read from their index. Raises InputError.
     """
     if not folder:
+        if model.startswith("/") and not os.path.exists(model):  # noqa: PTH110 - Path.exists raises for a too long name
+            hint = "--model FOLDER says where this machine has the model's files"
+            raise InputError(f"model {model}: no such folder on this machine, which reads the model to plan", hint=hint)
         yield model, None
         return
     if not os.path.isfile(f"{folder}/config.json"):  # noqa: PTH113 - Path.is_file raises for a too long name

@@ -186,6 +186,12 @@ def test_a_router_from_a_registry_is_planned_and_a_local_one_is_named_for_a_clus
         assert ("name it by digest as router.image" in told) == (used != image)
 
 
+def test_a_folder_of_the_nodes_that_this_machine_lacks_is_told_with_the_option(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"model /models/m: no such folder on this machine") as caught:
+        verbs.planned(write(tmp_path, TRIO, "cpu-xeon8380-2s"))
+    assert "--model FOLDER" in caught.value.hint
+
+
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--model .*: found no config\.json"):
         verbs.planned(write(tmp_path, TRIO), str(tmp_path))
