@@ -585,7 +585,7 @@ def topology_diff(_: Context, old: str, new: str, model: str = "", target: str =
     from drydock.topology import diff as diffs
     from drydock.topology import verbs as topologies
 
-    changes = diffs.compare(*(topologies.planned(Path(file), model, target) for file in (old, new)))
+    changes = diffs.compare(*topologies.both(Path(old), Path(new), model, target))
     emit(dumps([change._asdict() for change in changes]) if json else diffs.as_text(changes))
 
 

@@ -59,6 +59,16 @@ def planned(
         return plan(read, variant, Images(image, _router_image(read.topology)), Entrypoint(variant, hub), folder)
 
 
+def both(old: Path, new: Path, model: str = "", target: str = "") -> tuple[TopologyPlan, TopologyPlan]:
+    """Return two plans; next to a plan, `model` and `target` are for the topology.yaml. Raises InputError, HostError."""
+    one_is_written = (old.suffix == ".json") != (new.suffix == ".json")
+
+    def read(file: Path) -> TopologyPlan:
+        return planned(file) if one_is_written and file.suffix == ".json" else planned(file, model, target)
+
+    return read(old), read(new)
+
+
 def _image(topology: Topology, target: str) -> tuple[Variant, str]:
     """Return the variant of a topology and its image: by digest, else the name it has after the build."""
     variants = read_matrix(ROOT)

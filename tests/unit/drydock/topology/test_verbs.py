@@ -130,10 +130,14 @@ def test_init_writes_nothing_that_is_no_topology(tmp_path: Path) -> None:
 
 def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     path = write(tmp_path, TRIO, "cpu-xeon8380-2s")
-    made = verbs.planned(path, str(write_model(tmp_path / "model", SMOLLM2)))
+    model = str(write_model(tmp_path / "model", SMOLLM2))
+    made = verbs.planned(path, model)
     written = tmp_path / "plan.json"
     written.write_text(made.model_dump_json())
     assert verbs.planned(written) == made
+    assert verbs.both(written, path, model) == verbs.both(path, written, model) == (made, made)
+    with pytest.raises(InputError, match="a plan has its model and its variant"):
+        verbs.both(written, written, model)
     text = verbs.as_text(made)
     assert "\ngroup decode, replica 0 (decode)\n  rank 0 on d0 (10.0.0.3), ports: api 20000, status 20001," in text
     assert "\nrouter on p0 (10.0.0.1)\n  vllm-router --host" in text
