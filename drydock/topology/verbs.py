@@ -60,7 +60,7 @@ def planned(
 
 
 def both(old: Path, new: Path, model: str = "", target: str = "") -> tuple[TopologyPlan, TopologyPlan]:
-    """Return two plans; next to a plan, `model` and `target` are for the topology.yaml. Raises InputError, HostError."""
+    """Return two plans; if one is a plan, `model` and `target` are for the other. Raises InputError and HostError."""
     one_is_written = (old.suffix == ".json") != (new.suffix == ".json")
 
     def read(file: Path) -> TopologyPlan:
