@@ -41,10 +41,17 @@ def session(leader: int, root: str = "/") -> tuple[Process, ...]:
 
 
 def titled(leader: int, root: str = "/") -> dict[int, str]:
-    """Return the running processes of a session that vLLM has given a title, such as `VLLM::EngineCore`."""
-    pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader) and fields[_STATE] not in _ENDED]
-    titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
-    return {pid: title for pid, title in titles.items() if title.startswith(TITLE)}
+    """Return the running processes of a session that vLLM has given a title, such as `VLLM::EngineCore`.
+
+    A process with its parent's title is left out: the parent has just forked it, to run a compiler for example, and it
+    may end at any time.
+    """
+    stats = [(pid, fields) for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
+    parents = {pid: int(fields[_PARENT]) for pid, fields in stats if fields[_STATE] not in _ENDED}
+    titles = {pid: " ".join(command_line(pid, root)) for pid in parents}
+    return {
+        pid: title for pid, title in titles.items() if title.startswith(TITLE) and titles.get(parents[pid]) != title
+    }
 
 
 def is_running(pid: int, root: str = "/") -> bool:

@@ -7,7 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from entrypoints.host.processes import Process, age, children, command_line, is_listening, session
+from entrypoints.host.processes import Process, age, children, command_line, is_listening, session, titled
 
 
 def make_process(root: Path, pid: int, parent: int, leader: int, title: str, state: str = "S") -> None:
@@ -31,6 +31,16 @@ def test_a_session_is_found_with_the_weights_that_titled_processes_map(tmp_path:
         Process("VLLM::Worker", ("/models/a b/model.safetensors",)),
         Process("python -m vllm", ()),
     ]
+
+
+def test_a_helper_that_an_engine_core_has_just_forked_is_none_of_vllms_processes(tmp_path: Path) -> None:
+    make_process(tmp_path, 10, 1, 10, "vllm serve")
+    make_process(tmp_path, 11, 10, 10, "VLLM::EngineCore")
+    make_process(tmp_path, 12, 11, 10, "VLLM::EngineCore")  # a fork that has not replaced itself by a compiler yet
+    make_process(tmp_path, 13, 11, 10, "VLLM::Worker_TP0")
+    make_process(tmp_path, 14, 10, 10, "VLLM::EngineCore", state="Z")
+    make_process(tmp_path, 15, 1, 15, "VLLM::EngineCore")
+    assert titled(10, str(tmp_path)) == {11: "VLLM::EngineCore", 13: "VLLM::Worker_TP0"}
 
 
 def test_children_leave_out_zombies_and_other_peoples(tmp_path: Path) -> None:
