@@ -253,6 +253,7 @@ class Supervisor:
 
     def _kill_leftovers(self) -> None:
         """Kill the processes that vLLM left behind, and then their own orphans."""
+        self._board.note(ending=True)  # or their watch would name one of them as the cause
         send(-self._leader, signal.SIGKILL)
         while left := children(os.getpid()):
             for pid in left:
