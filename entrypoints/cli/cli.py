@@ -9,9 +9,9 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, one_line, printable, tell
-from entrypoints.request.arguments import FLAGS, VERBS, Arguments, parse_arguments
+from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
 from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION, USE_MODELSCOPE
 from entrypoints.request.intents import Intents
 
@@ -375,30 +375,9 @@ def _version(arguments: Arguments, env: Env) -> int:
 
 
 def _help(_arguments: Arguments, _env: Env) -> int:
-    lines = [
-        "Usage: docker run IMG [VERB] [MODEL] [OPTIONS]",
-        "",
-        "Serve a model with vLLM on this host.",
-        "",
-        "Verbs:",
-        *(f"  {name:9} {text}" for name, text in VERBS.items()),
-        "",
-        "Any other word is run as a command: docker run IMG bash",
-        "",
-        "Options:",
-        *(
-            f"  {f'{name} {option.value}':24} {option.help} [{', '.join(option.verbs)}]"
-            for name, option in FLAGS.items()
-        ),
-        "",
-        "All other options are passed to vLLM. To list them: docker run IMG serve --help=all",
-        "",
-        "Exit codes:",
-        *(f"  {code:3}  {text}" for code, text in EXIT_CODES.items()),
-        "",
-        "Any other exit code is vLLM's own; 128 + N means that signal N ended it.",
-    ]
-    emit("\n".join(lines) + "\n")
+    from entrypoints.cli.helptext import help_text
+
+    emit(help_text())
     return OK
 
 

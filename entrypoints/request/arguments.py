@@ -22,11 +22,11 @@ VERBS = {
     "check": "Print findings and how to fix them; exit with 3 if one is FAIL",
     "facts": "Print what was found on the host, as JSON",
     "warm": "Start vLLM, wait until it is ready, keep the filled caches and exit",
-    "convert": "Convert a model for this device with the vendor's script: --model DIR --output DIR",
+    "convert": "Convert a model for this device with the vendor's script: --model DIR --output DIR [--kind KIND]",
     "bench": "Measure a server, or a model on this host, with vLLM's own benchmark",
     "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
-    "health": "Exit with 0 if the server is ready (for HEALTHCHECK and probes)",
+    "health": "Exit with 0 if the server is ready, for HEALTHCHECK and probes: [--status-port N | --url URL]",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
     "help": "Print this help",
 }
