@@ -16,7 +16,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import parse_json
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.request.flags import KV_TRANSFER
-from entrypoints.request.roles import DECODE, SERVE
+from entrypoints.request.roles import DECODE, NIXL, SERVE
 from entrypoints.request.vllm_flags import UserFlags
 
 POLICY, FAIL = "kv_load_failure_policy", "fail"
@@ -24,7 +24,6 @@ SIDE_HOST, SIDE_PORT = "VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_NIXL_SIDE_CHANNEL_PO
 SIDE_PORT_DEFAULT = 5600
 LEASE, LEASE_DEFAULT = "kv_lease_duration", 30.0
 """Seconds for which a prefill server keeps the KV cache of an answer that no decode server has read."""
-_NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
 _NAMES_AT_MOST = 4
 
 
@@ -41,7 +40,7 @@ def role_settings(profile: Mapping[str, Any], facts: Facts, given: UserFlags) ->
     settings = _shared(transfer, facts) if transfer.get("connector") else {}
     if not users:
         settings |= _connector(profile, transfer, role.name)
-    if (users.get("kv_connector") or transfer.get("connector")) in _NIXL:
+    if (users.get("kv_connector") or transfer.get("connector")) in NIXL:
         settings |= _side_channel(given)
     return settings
 
@@ -115,10 +114,10 @@ def role_notices(
     connector, refused = str(config.get("kv_connector")), (profile.get("kv_transfer") or {}).get("load_failure", FAIL)
     if POLICY not in config and refused is not None:
         found.append(notice("PLAN-130", f"{KV_TRANSFER} without {POLICY}", f'"{POLICY}": "{FAIL}"'))
-    if connector in _NIXL and SIDE_HOST not in chosen and not given.variable(SIDE_HOST):
+    if connector in NIXL and SIDE_HOST not in chosen and not given.variable(SIDE_HOST):
         found.append(notice("PLAN-131", f"{SIDE_HOST} is not set: localhost", "--side-channel-host ADDRESS"))
     lease = _lease(config)
-    if given.role.name == DECODE and connector in _NIXL and not 0 < stall <= lease:
+    if given.role.name == DECODE and connector in NIXL and not 0 < stall <= lease:
         longest = f"{stall:g} s" if stall else "no limit"
         found.append(notice("PLAN-132", f"a lease of {lease:g} s, and a wait of {longest}", "a lease that is longer"))
     return tuple(found)

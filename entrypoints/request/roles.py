@@ -10,6 +10,8 @@ from entrypoints.request.network import parse_port
 
 SERVE, PREFILL, DECODE = "serve", "prefill", "decode"
 ROLES = (SERVE, PREFILL, DECODE)
+NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
+"""vLLM's connectors that exchange KV caches with NIXL."""
 
 FLAGS = {
     "--role": ("ROLE", "Part of each request: serve (all, default), prefill (prompts) or decode (answers)"),

@@ -13,9 +13,7 @@ from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts
 from entrypoints.decide.case import Case
 from entrypoints.request.flags import KV_TRANSFER
-from entrypoints.request.roles import SERVE
-
-_NIXL = "Nixl"
+from entrypoints.request.roles import NIXL, SERVE
 
 
 def transfers(case: Case) -> bool:
@@ -25,8 +23,10 @@ def transfers(case: Case) -> bool:
 
 def require_last_core(case: Case) -> None:
     """Raise HOST if the container may use no core to which vLLM moves a worker with NIXL: vLLM would fail there."""
+    if not (transfers(case) and any(name in _connector(case) for name in NIXL)):
+        return
     usable, last = {cpu.id for cpu in case.facts.cpus}, _last_cpus(case.facts)
-    if not (transfers(case) and _NIXL in _connector(case) and last) or usable & last:
+    if not last or usable & last:
         return
     have, need = format_id_list(tuple(sorted(usable))), format_id_list(tuple(sorted(last)))
     message = f"CPUs {have}: with NIXL, vLLM moves its worker to the last core of a NUMA node, CPU {need}"

@@ -29,6 +29,20 @@ class Rank(NamedTuple):
     memory: int
 
 
+class Layout(NamedTuple):
+    """The ranks and their parallelism; each data-parallel engine holds a full copy."""
+
+    tensor: int
+    pipeline: int
+    data: int
+    ranks: tuple[Rank, ...]
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the weights."""
+        return self.tensor * self.pipeline
+
+
 def domains(facts: Facts, visible: tuple[int, ...] | None = None) -> tuple[Domain, ...]:
     """Return the nodes that can hold a rank; only the `visible` ones, if given.
 

@@ -275,8 +275,8 @@ def host_values(rules: Rules, space: Space, split: Split, room: DeviceRoom) -> d
         values[DATA] = _data_value(space, split)
         values[LOCAL] = _local_value(space, split)
     if split.experts and space.experts is None:
-        ranks = split.tensor * split.engines
-        values[EXPERT] = Value(value=True, because=f"whole experts are distributed over {ranks} ranks of all hosts")
+        ranks, where = split.tensor * split.engines, "each pipeline stage" if split.pipeline > 1 else "all hosts"
+        values[EXPERT] = Value(value=True, because=f"whole experts are distributed over {ranks} ranks of {where}")
     kind = _executor(rules, space, split)
     return values | ({EXECUTOR: kind} if kind and rules.executors else {})
 

@@ -198,7 +198,7 @@ def test_the_last_core_is_for_the_exchange_of_the_kv_cache(host: Facts, bound: s
     found = decided(host, NIXL, "--distributed-executor-backend=mp", model=SMOLLM2).values[BIND]
 
     assert found.value == bound
-    assert "for the exchange of the KV cache" in found.because
+    assert "and the exchange of the KV cache" in found.because
 
 
 def test_each_rank_keeps_a_core_for_the_exchange() -> None:
@@ -408,3 +408,8 @@ def test_float16_and_unsupported_types_are_warned_of() -> None:
 def test_a_quantisation_that_the_backend_does_not_name_is_warned_of() -> None:
     assert warnings(facts(), model=SMOLLM2._replace(quantization="fp8")) == ["PLAN-003"]
     assert warnings(facts(), model=SMOLLM2._replace(quantization="awq")) == []
+
+
+def test_pipeline_stages_are_warned_of() -> None:
+    assert warnings(facts(), "-pp", "2", "-tp", "1") == ["PLAN-005"]
+    assert warnings(facts(), "-pp", "1") == []

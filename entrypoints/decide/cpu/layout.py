@@ -1,0 +1,157 @@
+"""Over which NUMA nodes and hosts vLLM's CPU backend splits a model. Pure.
+
+Sources: vLLM 0.32's platforms/cpu.py and v1/worker/cpu_worker.py.
+"""
+
+from __future__ import annotations
+
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import parse_id_list
+from entrypoints.core.records import Value
+from entrypoints.decide.case import Case
+from entrypoints.decide.cpu import intents
+from entrypoints.decide.cpu.memory import kv_share, smallest_room
+from entrypoints.decide.records import gib
+from entrypoints.decide.spread import binding as bind
+from entrypoints.decide.spread import memory as mem
+from entrypoints.decide.spread.binding import Layout
+from entrypoints.decide.spread.executor import has_room_for_workers
+from entrypoints.decide.spread.hosts import count_hosts
+from entrypoints.decide.spread.obstacles import impossible_size, sizes
+from entrypoints.decide.spread.room import Rules
+from entrypoints.request.flags import EXPERT, NODES, PIPELINE
+from entrypoints.request.vllm_flags import UserFlags
+
+VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
+
+RULES = Rules(usable=1, reserved=0, activations=0)
+"""For how a model divides, as vLLM itself requires on every platform; experts are whole only on request: vLLM's CPU
+manual recommends no expert parallelism, and some kernels refuse it (0.32 fused_moe/experts/cpu_moe.py)."""
+
+_RANKS_PER_CPU = 4
+"""More ranks than this per CPU are a typing error."""
+
+
+def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
+    """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
+    domains = bind.domains(case.facts, visible_nodes(case.given))
+    user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
+    if hosts > 1 and not user:
+        return _over_hosts(case, domains, hosts)
+    if user:
+        chosen, error = _layout(case, domains, user), impossible_size(case.model, RULES, user, _experts(case))
+        if error:
+            raise error
+        return chosen, {intents.TENSOR: Value(str(user), "")}
+    copies = _copies(case, domains, size)
+    if copies:
+        small = "" if case.given.intents.optimize else _too_small(case, size)
+        return copies, intents.choose_copies(copies.data, small)
+    layout, value = _split(case, domains, size)
+    return layout, {intents.TENSOR: value}
+
+
+def _experts(case: Case) -> bool:
+    return case.given.flag(EXPERT) == "True"
+
+
+def _over_hosts(case: Case, domains: tuple[bind.Domain, ...], hosts: int) -> tuple[Layout, dict[str, Value]]:
+    """Return tensor parallelism over several hosts, with one rank per NUMA node where the heads allow it. Raises USAGE.
+
+    vLLM 0.32's CPU backend ends at the first request with pipeline stages on several hosts (measured).
+    """
+    geometry, most = case.model.geometry, hosts * len(domains)
+    possible = [count for count in range(hosts, most + 1, hosts) if geometry is None or geometry.divides(count)]
+    if not possible:
+        heads = f"{geometry.heads} heads and {geometry.kv_heads} KV heads" if geometry else "its heads"
+        message = f"{NODES} {hosts}: {case.model.name} has {heads}, which are not divisible by {hosts}"
+        raise EntrypointError(USAGE, message, "change the number of hosts")
+    because = f"one rank for each NUMA node of {hosts} hosts, as far as the heads are divisible"
+    instead = (f"pipeline stages: vLLM's CPU backend fails at the first request; {most}: the most ranks",)
+    return _layout(case, domains, possible[-1]), {intents.TENSOR: Value(str(possible[-1]), because, instead)}
+
+
+def _copies(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
+    """Return a layout with a full copy on each node, if intents call for it and each node has memory and CPU time."""
+    nodes, small = len(domains), bool(_too_small(case, size)) and has_room_for_workers(case.facts)
+    if nodes == 1 or not intents.wants_copies(case.given, case.model.geometry, small=small) or covered(case, domains):
+        return None
+    layout = Layout(1, 1, nodes, bind.place(domains, nodes, bind.time_limit(case.facts)))
+    return layout if mem.whole_gib(smallest_room(case, layout, size), kv_share(case)) >= 1 else None
+
+
+def _split(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
+    counts, because, instead = _counts(case, domains, size)
+    layouts = [_layout(case, domains, count) for count in counts]
+    fitting = [layout for layout in layouts if mem.whole_gib(smallest_room(case, layout, size), kv_share(case)) >= 1]
+    layout = fitting[0] if fitting else max(layouts, key=lambda layout: smallest_room(case, layout, size).left)
+    if layout is not layouts[0]:
+        because = f"{because}; but the weights need the memory of {layout.tensor} nodes"
+    return layout, Value(str(layout.tensor), because, instead)
+
+
+def visible_nodes(given: UserFlags) -> tuple[int, ...] | None:
+    """Return the memory nodes that the user selects; None for all. Raises USAGE."""
+    visible = given.variable(VISIBLE)
+    try:
+        return None if visible is None else parse_id_list(visible)
+    except ValueError as error:
+        raise EntrypointError(USAGE, f"{VISIBLE}={visible}: expected node numbers, such as 0,1") from error
+
+
+def _counts(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[list[int], str, tuple[str, ...]]:
+    """Return the possible numbers of ranks, best first, with the reason for the first and against others."""
+    nodes = len(domains)
+    geometry = case.model.geometry
+    possible = list(sizes(case.model, RULES, nodes)) if geometry else [1]
+    if nodes == 1:
+        return possible, "the host has one NUMA node with cores and memory", ()
+    one = _reason_for_one(case, domains, size)
+    if one:
+        return possible, one, (f"{nodes}, one rank per node: every token would wait for the link between sockets",)
+    best = possible[-1]
+    because = f"one rank for each of {nodes} NUMA nodes, so that no rank reads another node's memory"
+    if best < nodes and geometry:
+        heads = f"{geometry.heads} heads and {geometry.kv_heads} KV heads"
+        because = f"the largest number of the {nodes} NUMA nodes by which {heads} are divisible"
+    instead = ("data parallelism with --optimize throughput: higher throughput, but each answer is slower",)
+    return possible[::-1], because, instead
+
+
+def _reason_for_one(case: Case, domains: tuple[bind.Domain, ...], size: int) -> str:
+    """Return why one rank is enough; empty if it is not."""
+    enough = covered(case, domains)
+    if enough:
+        return enough
+    if case.model.geometry is None:
+        return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more nodes"
+    return _too_small(case, size)
+
+
+def _too_small(case: Case, size: int) -> str:
+    """Return that the model is too small to be split; empty if it is not, or its size is unknown."""
+    small, weights = case.thresholds.bytes("one_node_weights_gib"), case.model.weights
+    if not weights or weights.loaded(size) >= small:
+        return ""
+    loaded = gib(weights.loaded(size))
+    return f"{loaded} of weights are too few to split: below {gib(small)} the link between sockets costs more"
+
+
+def covered(case: Case, domains: tuple[bind.Domain, ...]) -> str:
+    """Return that the container's CPU time keeps only one node busy; empty if it keeps more busy."""
+    limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in domains)
+    if limit is None or limit > cores:
+        return ""
+    return f"the container's CPU time covers {limit} cores, and one NUMA node already has {cores}"
+
+
+def _layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout:
+    given = case.given
+    pipeline = given.number(PIPELINE) or 1
+    data = given.number("--data-parallel-size-local") or given.number("--data-parallel-size") or 1
+    count, most = max(1, tensor * pipeline * data // count_hosts(given)), _RANKS_PER_CPU * len(case.facts.cpus)
+    if count > most:
+        message = f"-tp {tensor} -pp {pipeline} -dp {data}: {count} ranks, expected at most {most}"
+        raise EntrypointError(USAGE, message, f"lower -tp, -pp or -dp: {len(case.facts.cpus)} CPUs are available")
+    ranks = bind.place(domains, count, bind.time_limit(case.facts))
+    return Layout(tensor, pipeline, data, ranks)

@@ -1,0 +1,164 @@
+"""The memory of vLLM's CPU ranks: weights, the KV cache, and what is left. Pure.
+
+Sources: vLLM 0.32's platforms/cpu.py and v1/worker/cpu_worker.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.records import Use, Value
+from entrypoints.core.units import GIB
+from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.cpu import intents
+from entrypoints.decide.records import does_not_fit, gib
+from entrypoints.decide.spread import memory as mem
+from entrypoints.decide.spread.binding import Layout
+from entrypoints.decide.spread.demand import Demand, read_demand
+from entrypoints.decide.spread.towers import encoder, read_inputs
+from entrypoints.model.geometry import Geometry
+from entrypoints.request.flags import CACHE_BYTES, UTILISATION
+from entrypoints.request.vllm_flags import parse_count
+
+KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
+
+
+def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
+    """Choose the KV cache's size, and a shorter --max-model-len only if one full sequence would not fit."""
+    given, model = case.given, case.model
+    if given.flag(CACHE_BYTES) or given.flag("--gpu-memory-utilization"):
+        return {}  # the user chose vLLM's own way of sizing the cache; the variable would override it
+    user = given.variable(KV_SPACE)
+    if user is None and model.problem:
+        hint = f"complete the file, or set {KV_SPACE} (GiB) and -tp yourself"
+        raise EntrypointError(MODEL, model.problem, hint)
+    geometry = model.geometry
+    if user is not None:
+        return _shortened(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
+    room = smallest_room(case, layout, size)
+    share = kv_share(case)
+    smallest = _smallest_cache(case, layout, size)
+    most = mem.cache_size(room, share)
+    if most < smallest:
+        raise _does_not_fit(case, room, size, smallest)
+    because = f"{room.describe()}; {share:.0%} of the remaining {gib(room.left)} is for the KV cache"
+    if geometry is None:
+        return _cache(most, f"{because}; {model.unknown}")
+    use = _useful(case, layout, size, geometry)
+    if use.space * GIB < most:
+        instead = (f"{most // GIB}: would fit, but allocating it only delays the start",)
+        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)}
+    return _cache(most, because) | _shortened(case, layout, size, most, geometry)
+
+
+def _cache(size: int, because: str) -> dict[str, Value]:
+    """Set the KV cache's size; the variable takes whole GiB only."""
+    if size >= GIB:
+        return {KV_SPACE: Value(str(size // GIB), because)}
+    return {CACHE_BYTES: Value(str(size), because, (f"{KV_SPACE}: takes whole GiB only",))}
+
+
+def _smallest_cache(case: Case, layout: Layout, size: int) -> int:
+    """Return the bytes of the smallest useful KV cache; 1 GiB if this vLLM or what is known allows no fraction."""
+    known, geometry = case.given.known, case.model.geometry
+    if geometry is None or (known and CACHE_BYTES not in known):
+        return GIB
+    shortest = case.thresholds.whole("shortest_context") + mem.BLOCK  # vLLM takes one block itself
+    return min(GIB, geometry.kv_bytes(shortest, kv_element_bytes(case, size), layout.tensor))
+
+
+def smallest_room(case: Case, layout: Layout, size: int) -> mem.RankRoom:
+    """Return the memory of the rank that has the least left for its KV cache."""
+    return mem.smallest_room(case.facts, layout.ranks, _load(case, layout, size), case.thresholds)
+
+
+def _load(case: Case, layout: Layout, size: int) -> mem.Load:
+    tokens = intents.step_tokens(case.given, layout.shards)
+    sequences = intents.running(case.given, layout.shards, layout.data)
+    geometry = case.model.geometry
+    step = mem.activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
+    towers = encoder(case.model, read_inputs(case.given, tokens), size)
+    step = max(step, towers.activations) + towers.cache
+    return mem.load(case.model.weights, size, layout.shards, len(layout.ranks), step)
+
+
+def kv_share(case: Case) -> float:
+    """Return the share of a rank's remaining memory that its KV cache may take."""
+    return case.thresholds.number("kv_memory_share" if case.model.weights else "kv_share_of_unknown_model")
+
+
+def required(case: Case) -> Demand:
+    """Return the required length and concurrency. Raises DOES_NOT_FIT."""
+    return read_demand(case.model, case.given, mem.BLOCK)
+
+
+def kv_element_bytes(case: Case, size: int) -> int:
+    """Return the bytes of one number in the KV cache."""
+    return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
+
+
+def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
+    length = required(case).length
+    if length is None:
+        return mem.Use(1 << 40, "")
+    sequences = intents.running(case.given, layout.shards, layout.data)
+    cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
+    tokens = cores * case.thresholds.whole("kv_tokens_per_core")
+    kv_size, demand = kv_element_bytes(case, size), mem.CacheDemand(length, sequences, tokens)
+    block = geometry.kv_bytes(mem.BLOCK, kv_size, layout.tensor)
+    return mem.useful(geometry, demand, kv_size, layout.tensor, block)
+
+
+def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
+    """Return a shorter --max-model-len if one full sequence does not fit in `space` bytes. Raises DOES_NOT_FIT."""
+    length = required(case).length
+    kv_size = kv_element_bytes(case, size)
+    longest = mem.longest(geometry, space, kv_size, layout.tensor)
+    if length is None or length <= longest:
+        return {}
+    need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
+    if required(case).left_to_vllm:
+        return {}
+    if required(case).fixed or longest < case.thresholds.whole("shortest_context"):
+        raise does_not_fit(
+            f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {gib(space)} are available",
+            f"--max-model-len {longest} fits; or use an fp8 KV cache (--kv-cache-dtype fp8_e5m2), or more memory",
+        )
+    because = (
+        f"one sequence of the model's {length} tokens needs {need} of KV cache, and vLLM keeps one block more;"
+        f" {gib(space)} are available"
+    )
+    instead = f"{length}: vLLM would refuse to start, or never run a sequence of this length"
+    return {"--max-model-len": Value(str(longest), because, (instead,))}
+
+
+def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> EntrypointError:
+    need = room.taken + smallest / kv_share(case)
+    smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
+    return does_not_fit(
+        f"{case.model.name}: needs {gib(need)} per rank: weights and processes take {gib(room.taken)}, and the smallest"
+        f" useful KV cache takes {gib(smallest)}; {room.pool} has {gib(room.available)}",
+        f"possible: {gib(need - room.available)} more memory per rank, {smaller}",
+    )
+
+
+def uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) -> Iterator[Use]:
+    """Yield how each rank uses its part of the memory of its NUMA node."""
+    totals = {node.id: node.memory_total for node in case.facts.nodes}
+    homes = [rank.node for rank in layout.ranks]
+    taken = _load(case, layout, size)
+    cache = intents.effective_space(memory, case.given, KV_SPACE) or 0
+    server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
+    other = server // len(homes) + worker + taken.activations
+    for number, home in enumerate(homes):
+        node = totals.get(home, case.facts.memory.total)
+        share = _user_share(case)
+        held = max(0, int(node * share) - worker - taken.weights - taken.activations) if share else cache
+        yield Use(home, number // layout.shards, node // homes.count(home), taken.weights, other, held)
+
+
+def _user_share(case: Case) -> float:
+    """Return --gpu-memory-utilization: vLLM's worker takes this share of its node, less what it consumed by then."""
+    set_otherwise = case.given.flag(CACHE_BYTES) or case.given.variable(KV_SPACE)
+    return 0.0 if set_otherwise else float(case.given.flag(UTILISATION) or 0)
