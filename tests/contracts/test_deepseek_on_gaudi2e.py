@@ -93,7 +93,7 @@ def test_the_plan_is_the_manuals_command_with_reasons() -> None:
 def test_the_measurements_are_named_where_they_are_not_used() -> None:
     (found,) = (finding for finding in planned().findings if finding.id == "HPU-047")
 
-    assert "huggingface-cli download Yi30/ds-r1-0528-default-pile-g2-0529" in found.remediation
+    assert "./inv model pull Yi30/ds-r1-0528-default-pile-g2-0529" in found.remediation
     assert f"{SCRIPTS}/nc_workspace_measure_kvcache" in found.remediation
     assert "HPU-047" not in {finding.id for finding in planned(QUANT_CONFIG=CONFIG).findings}
 
