@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drydock.config.matrix import read_retired
-from drydock.core.errors import StaleError
+from drydock.core import errors
+from drydock.core.errors import DrydockError, StaleError
 from drydock.core.files import write_atomically
 from drydock.model.caches import Cache
 from drydock.model.checks import Check, KnownFinding, Retired
@@ -33,6 +34,8 @@ def begin(name: str) -> str:
 def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
     """Return each page that holds generated tables, with its tables by name."""
     found = {root / "README.md": {"accelerators": accelerators(variants), "proofs": proofs(root, variants)}}
+    if (root / "docs" / "build.md").is_file():
+        found[root / "docs" / "build.md"] = {"exit codes": exit_codes()}
     if any(variant.caches for variant in variants):
         found[root / "docs" / "caches.md"] = {"caches": caches(variants)}
     if any(variant.findings for variant in variants):
@@ -83,6 +86,16 @@ def filled(page: Path, tables: Mapping[str, str]) -> str:
             raise StaleError(f"{page}: missing marker lines {begin(name).strip()}, {END}", hint=f"git checkout {page}")
         text = f"{before}{opening}{table}{closing}{after}"
     return text
+
+
+def exit_codes() -> str:
+    """Return the exit codes of `./inv`, each with the description of its errors."""
+    meanings = {0: "success", DrydockError.code: "any other error"}
+    for error in vars(errors).values():
+        has_code = isinstance(error, type) and issubclass(error, DrydockError) and "code" in vars(error)
+        if has_code and error is not DrydockError:
+            meanings[error.code] = f"{meanings.get(error.code, '')} {error.__doc__}".strip()
+    return _table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in sorted(meanings.items())))
 
 
 def unknown_architectures(root: Path) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
-from drydock.core.errors import StaleError
+from drydock.core.errors import DiskFullError, StaleError
 from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.repo import docs
@@ -85,5 +85,12 @@ def test_the_oldest_engine_is_in_the_table_with_its_reason() -> None:
 
 
 @pytest.mark.golden
+def test_each_exit_code_is_in_the_table_once() -> None:
+    rows = docs.exit_codes().splitlines()[2:]
+    codes = [int(row.split("|")[1]) for row in rows]
+    assert codes == sorted({0, DiskFullError.code, *codes})
+    assert f"| {DiskFullError.code} | No space left on the disk. Half-written files were not kept. |" in rows
+
+
 def test_the_committed_tables_are_the_generated_ones() -> None:
     docs.check(ROOT, read_matrix(ROOT))
