@@ -147,8 +147,7 @@ def _open(asked: Asked, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
             continue
         stack.callback(listener.close)
         if port == asked.status_port:
-            server = StatusServer(listener, meeting.answer, take=meeting.take)
-            threading.Thread(target=_serve, args=(server,), daemon=True).start()
+            _answer(StatusServer(listener, meeting.answer, take=meeting.take), stack)
         else:
             threading.Thread(target=_accept, args=(listener,), daemon=True).start()
     own = Endpoint(asked.bind or "127.0.0.1", asked.status_port)
@@ -156,12 +155,12 @@ def _open(asked: Asked, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
     return {} if serves else busy
 
 
-def _serve(server: StatusServer) -> None:
-    """Answer on the status port until the listener is closed."""
-    try:
-        server.run()
-    except OSError:
-        return
+def _answer(server: StatusServer, stack: ExitStack) -> None:
+    """Answer on the status port until the stack ends; those who asked before that get their answers."""
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(server.stop)
 
 
 def _accept(listener: socket.socket) -> None:
@@ -184,42 +183,56 @@ def _meet(asked: Asked, meeting: Meeting) -> dict[str, Seen]:
         time.sleep(AGAIN)
 
 
+def _reached(seen: Seen) -> bool:
+    """Return whether a peer answered, and all its ports are open to this host."""
+    return not seen.failure and not any(seen.ports.values())
+
+
 def _settled(seen: Seen, meeting: Meeting) -> bool:
     """Return whether nothing more is to be found out about a peer."""
     gone = not seen.checks or meeting.runs.get(seen.name) in meeting.left
-    return seen.itself or (not seen.failure and not any(seen.ports.values()) and gone)
+    return seen.itself or (_reached(seen) and gone)
 
 
 def _visit(name: str, seen: dict[str, Seen], asked: Asked, meeting: Meeting) -> None:
-    """Try once to reach a peer, on all its ports."""
+    """Try once to reach a peer; tell it when this host needs nothing more of it.
+
+    A peer that knows this may end, so it is told only after its answer came, and is not looked at again.
+    """
     if _settled(seen[name], meeting):
         return
+    if not _reached(seen[name]):
+        seen[name] = _try(name, asked, meeting)
+    if _reached(seen[name]) and seen[name].checks and not seen[name].itself:
+        _greet(name, Endpoint(seen[name].addresses[0], asked.status_port), meeting, "&done=1")
+
+
+def _try(name: str, asked: Asked, meeting: Meeting) -> Seen:
+    """Try once to reach a peer, on all its ports."""
     try:
         found = socket.getaddrinfo(name, asked.status_port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        seen[name] = Seen(name, failure=f"no address: {getattr(error, 'strerror', None) or error}")
-        return
+        return Seen(name, failure=f"no address: {getattr(error, 'strerror', None) or error}")
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     ports = {port: _connect(addresses[0], port, asked.bind) for port in asked.ports}
-    done = "&done=1" if not any(ports.values()) else ""
     endpoint = Endpoint(addresses[0], asked.status_port)
-    fields, clock, failure = _question(endpoint, f"{GROUP}?check={meeting.run}{done}", "POST")
+    fields, clock, failure = _greet(name, endpoint, meeting)
     checks = bool(fields)
     if not checks:
-        fields, clock, failure = _question(endpoint, GROUP, "GET")
-    run = str(fields.get("run", ""))
-    if checks:
-        meeting.runs[name] = run
-    seen[name] = Seen(
-        name,
-        addresses,
-        failure,
-        checks,
-        itself=checks and run == meeting.run,
-        ports=ports,
-        clock=clock,
-        mtus=_mtus(fields.get("interfaces")),
-    )
+        told = _question(endpoint, GROUP, "GET")
+        if not told[0].get("check"):  # a check that was too busy to answer the first question is asked again
+            fields, clock, failure = told
+    itself = checks and meeting.runs[name] == meeting.run
+    mtus = _mtus(fields.get("interfaces"))
+    return Seen(name, addresses, failure, checks, itself=itself, ports=ports, clock=clock, mtus=mtus)
+
+
+def _greet(name: str, endpoint: Endpoint, meeting: Meeting, done: str = "") -> tuple[dict[str, Any], float | None, str]:
+    """Say to a peer who this host is, and note who the peer is; return what `_question` does."""
+    fields, clock, failure = _question(endpoint, f"{GROUP}?check={meeting.run}{done}", "POST")
+    if fields:
+        meeting.runs[name] = str(fields.get("run", ""))
+    return fields, clock, failure
 
 
 def _mtus(told: Any) -> dict[str, int]:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.serve.phases import READY, State, is_alive, is_ready, phase, seconds, startup_seconds, why_not
@@ -125,14 +126,22 @@ class StatusServer:
         self._patience = patience
         self._clients: dict[asyncio.Task[None], None] = {}
         """The connected clients, oldest first."""
+        self._stopped: Future[None] = Future()
 
     def run(self) -> None:
-        """Serve until the process ends; meant for a daemon thread."""
+        """Serve until `stop`, or else until the process ends; meant for a daemon thread."""
         asyncio.run(self._run())
+
+    def stop(self) -> None:
+        """Close the listener; clients that are connected get their answers. Meant for another thread than `run`."""
+        self._stopped.set_result(None)
 
     async def _run(self) -> None:
         server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_AT_MOST)
-        await server.serve_forever()
+        await asyncio.wrap_future(self._stopped)
+        server.close()
+        if self._clients:
+            await asyncio.wait(self._clients)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one client within its time; drop the oldest one if there are too many."""

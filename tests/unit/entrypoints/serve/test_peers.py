@@ -81,6 +81,30 @@ def test_the_host_itself_may_be_among_the_peers(asked: Asked) -> None:
     assert ([each.name for each in seen], busy) == ([THERE], {})
 
 
+def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy peer answers late, and ends as soon as this host needs nothing more of it."""
+    monkeypatch.setattr(peers, "TRY", 0.5)
+    queries: list[str] = []
+    meeting = Meeting()
+
+    def take(query: str, address: str) -> Response:
+        queries.append(query)
+        if len(queries) == 1:
+            time.sleep(1.0)
+        if "done" in query:
+            server.stop()
+        return meeting.take(query, address)
+
+    server = StatusServer(bound_at(THERE, asked.status_port), meeting.answer, take=take)
+    threading.Thread(target=server.run, daemon=True).start()
+    with bound_at(THERE, asked.ports[0]):
+        seen = look(asked._replace(wait=5.0))[0][0]
+
+    assert [number for number, query in enumerate(queries) if "done" in query] == [len(queries) - 1]
+    assert len(queries) > 1
+    assert (seen.checks, seen.failure, dict(seen.ports)) == (True, "", {asked.ports[0]: ""})
+
+
 @pytest.mark.parametrize(
     ("bind", "names", "message"),
     [

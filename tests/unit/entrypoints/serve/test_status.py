@@ -181,6 +181,25 @@ def test_clients_that_send_a_byte_at_a_time_are_dropped_in_time(port: int) -> No
     assert get(port, "/x") == (200, "/x")
 
 
+def test_a_server_that_is_stopped_answers_those_who_are_connected(caplog: pytest.LogCaptureFixture) -> None:
+    listener = listen(0)
+    port = int(listener.getsockname()[1])
+    server = StatusServer(listener, lambda path: Response(200, f'"{path}"'))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    with connect(port) as client:
+        client.sendall(b"GET /live")
+        exchange(port, b"GET / HTTP/1.1\r\n\r\n")  # the first client is connected when the second has its answer
+        server.stop()
+        client.sendall(b"z HTTP/1.1\r\n\r\n")
+        assert client.recv(65536).endswith(b'"/livez"')
+    thread.join(10)
+
+    assert (thread.is_alive(), caplog.text) == (False, "")
+    with pytest.raises(ConnectionRefusedError):
+        connect(port)
+
+
 def test_random_bytes_do_no_harm(port: int) -> None:
     chance = random.Random(7)  # noqa: S311 -- the same garbage every time
     for _ in range(60):
