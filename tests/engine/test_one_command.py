@@ -51,7 +51,7 @@ def standin_contexts(folder: Path, registry: Registry) -> list[str]:
     targets = standin.targets()
     name = next(name for name in targets if name.startswith("base_"))
     pushed = VARIANT.base.reference.replace("vault.habana.ai", registry.host)
-    targets[name] |= {"output": [f"type=image,name={pushed},push=true"]}
+    targets[name] |= {"output": [f"type=image,name={pushed},push=true,store=false"]}
     buildx.bake({"group": {"default": {"targets": [name]}}, "target": {name: targets[name]}})
     job = Job(VARIANT, lockfile.read_lock(lockfile.path_of(ROOT, VARIANT.id)), PLATFORM)
     contexts = standin._contexts(job, name)
@@ -78,7 +78,7 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
     try:
         assert client.images.get(built["image"]).labels["io.drydock.variant"] == VARIANT.id
     finally:
-        client.images.remove(built["image"], force=True)
+        client.images.remove(client.images.get(built["image"]).id, force=True)  # by id: `latest` names it too
 
     after = json.loads(path.read_text())
     base = after["platforms"][PLATFORM]["base"]
