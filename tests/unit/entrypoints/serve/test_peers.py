@@ -34,6 +34,12 @@ KNOWN = expect.profile_of("cpu-xeon8380-2s")["findings"]
 Found = tuple[tuple[Seen, ...], Mapping[int, str]]
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer than TRY for an answer of its own."""
+    monkeypatch.setattr(peers, "TRY", 30.0)
+
+
 @pytest.fixture
 def asked() -> Asked:
     return Asked((THERE,), free_port(), (free_port(),), wait=1.0, bind=HERE)
@@ -73,7 +79,7 @@ def test_hosts_that_reach_each_other_pass(asked: Asked) -> None:
 def test_a_check_ends_as_soon_as_both_hosts_know_all(asked: Asked) -> None:
     began = time.monotonic()
     both(asked._replace(wait=30.0), asked._replace(peers=(HERE,), bind=THERE, wait=30.0))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 25
 
 
 def test_the_host_itself_may_be_among_the_peers(asked: Asked) -> None:
