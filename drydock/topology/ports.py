@@ -13,6 +13,8 @@ from drydock.config.validation import Problem
 from drydock.core.errors import InputError
 
 HIGHEST = 65535
+RAY_WORKERS = range(10002, 20000)
+"""Ports of Ray's workers on each node. Source: Ray 2.60 scripts/scripts.py, --min-worker-port, --max-worker-port."""
 API, STATUS, MASTER, RPC = "api", "status", "master", "rpc"
 FLAGS: Mapping[str, str] = {
     API: "--port",

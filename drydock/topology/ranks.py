@@ -11,7 +11,7 @@ from drydock.model.variant import Variant
 from drydock.topology import transfer
 from drydock.topology.groups import Placement
 from drydock.topology.network import Wires
-from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RPC, STATUS, Need, allocate, numbered
+from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RAY_WORKERS, RPC, STATUS, Need, allocate, numbered
 from drydock.topology.read import Read
 from drydock.topology.records import Group, Node, Topology
 from drydock.topology.words import goal_words, is_ip, served_name, user_devices, user_number
@@ -176,10 +176,14 @@ def _kv_ports(context: Context) -> tuple[str, ...]:
 
 
 def allocated(context: Context) -> dict[str, int]:
-    """Return the first port of each purpose, around the router's and those that the user sets. Raises InputError."""
+    """Return the first port of each purpose, around the router's, Ray's and those that the user sets.
+
+    Raises InputError.
+    """
     topology = context.topology
     taken = [topology.router.port] if topology.router else []
-    taken += [shape.ray for shape in context.shapes.values()]
+    heads = [shape.ray for shape in context.shapes.values() if shape.ray]
+    taken += [*heads, *RAY_WORKERS] if heads else []
     for group in topology.groups:
         for need in _needs(context, group):
             fixed = _fixed(context, group, need.purpose)

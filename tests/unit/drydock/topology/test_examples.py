@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.core.paths import ROOT
 from drydock.topology.planned import TopologyPlan
 from tests.support.topology_files import EXAMPLES, EXPECTED, examples, planned, shape
 
@@ -22,6 +23,16 @@ def test_an_example_is_planned_as_recorded(example: str, tmp_path: Path) -> None
     assert TopologyPlan.model_validate_json(made.model_dump_json()) == made
     _check_ports(made)
     _check_words(made)
+
+
+def test_ports_are_allocated_around_those_of_rays_workers(tmp_path: Path) -> None:
+    text = (EXAMPLES / "deepseek-gaudi3-2nodes.yaml").read_text()
+    source = tmp_path / "topology.yaml"
+    text = text.replace("../../tests", str(ROOT / "tests")).replace("network: {", "network: {port_base: 10001, ")
+    source.write_text(text)
+    first, second = planned(source, tmp_path).replicas[0].ranks
+    assert first.ports == {"api": 10001, "status": 20000, "ray": 6379}
+    assert second.ports == {"status": 20000}
 
 
 def _check_ports(made: TopologyPlan) -> None:
