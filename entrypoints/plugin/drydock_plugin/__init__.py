@@ -1,7 +1,7 @@
 """A vLLM plugin: all processes of a server share one import of PyTorch and vLLM; and a middleware (draining.py).
 
 vLLM finds it by its entry points. A plan that uses it adds the parent folder to PYTHONPATH
-(decide/spread/executor.py); otherwise vLLM does not see it. It runs in vLLM's own Python process. If vLLM differs from
+(decide/cpu/executor.py); otherwise vLLM does not see it. It runs in vLLM's own Python process. If vLLM differs from
 what this code expects, vLLM's behaviour is not changed.
 """
 

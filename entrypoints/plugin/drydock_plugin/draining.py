@@ -1,15 +1,15 @@
 """A middleware of vLLM's server that refuses requests in a way that clients and balancers understand, once it stops.
 
 vLLM 0.32 stops its renderer first and goes on accepting requests, which then fail with 500 "cannot schedule new
-futures after shutdown" (v1/engine/async_llm.py). vLLM loads this class by --middleware; the supervisor creates the file
-that DRYDOCK_DRAINING names (serve/draining.py). Without that variable, nothing changes.
+futures after shutdown" (v1/engine/async_llm.py). The guard (guard.py), which vLLM loads, passes requests on to it; the
+supervisor creates the file that DRYDOCK_DRAINING names (serve/draining.py). Without that variable, nothing changes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 VARIABLE = "DRYDOCK_DRAINING"
@@ -25,15 +25,9 @@ READING = ("GET", "HEAD", "OPTIONS")
 BODY_AT_MOST = 1 << 20
 """Bytes of a refused request that are read, so that its sender gets the answer instead of a reset connection."""
 FAILED, TRY_AGAIN_LATER = 500, 1013
-REFUSAL = json.dumps(
-    {"error": {"message": "the server is stopping: send the request again", "type": "ServiceUnavailable", "code": 503}}
-).encode()
-HEADERS = (
-    (b"content-type", b"application/json"),
-    (b"content-length", str(len(REFUSAL)).encode()),
-    (b"retry-after", b"1"),
-    (b"connection", b"close"),
-)
+STOPPING = (503, "ServiceUnavailable", "the server is stopping: send the request again")
+AGAIN = ((b"retry-after", b"1"), (b"connection", b"close"))
+"""Whoever asks again soon reaches another server."""
 
 
 class Refusals:
@@ -51,7 +45,7 @@ class Refusals:
             await self._app(scope, receive, send)
         elif scope["method"] not in READING and self._stage() == REFUSING:
             await _read(receive)
-            await refuse(send)
+            await refuse(send, *STOPPING, AGAIN)
         else:
             await self._pass_on(scope, receive, send)
 
@@ -62,7 +56,7 @@ class Refusals:
         except Exception:
             if answer.begun or self._stage() != REFUSING:
                 raise
-            await refuse(send)
+            await refuse(send, *STOPPING, AGAIN)
 
     def _stage(self) -> int:
         if not self._path:
@@ -92,15 +86,17 @@ class Answer:
             if stage != SERVING:
                 message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             if self._refused:
-                await refuse(self._send)
+                await refuse(self._send, *STOPPING, AGAIN)
         if not self._refused:
             await self._send(message)
 
 
-async def refuse(send: Send) -> None:
-    """Answer 503: whoever asks again soon reaches another server."""
-    await send({"type": "http.response.start", "status": 503, "headers": list(HEADERS)})
-    await send({"type": "http.response.body", "body": REFUSAL})
+async def refuse(send: Send, status: int, kind: str, message: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Answer with an error, in the form of OpenAI's."""
+    body = json.dumps({"error": {"message": message, "type": kind, "code": status}}).encode()
+    own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": own})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _read(receive: Receive) -> None:

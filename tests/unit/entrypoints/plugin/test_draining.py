@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.plan.supervision import MIDDLEWARE_NAME
 from entrypoints.serve.draining import VARIABLE, DrainFile
 
 PATH = ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "draining.py"
@@ -63,13 +62,6 @@ def call(app: App, method: str = "POST", kind: str = "http", parts: int = 1) -> 
 
 def status(messages: Messages) -> int:
     return int(messages[0]["status"])
-
-
-def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
-    package, module, name = MIDDLEWARE_NAME.split(".")
-    assert (PATH.parent.name, PATH.stem) == (package, module)
-    assert isinstance(getattr(load(), name), type)
-    assert load().VARIABLE == VARIABLE
 
 
 def test_nothing_changes_while_the_server_serves(drain: DrainFile) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from drydock.build.job import entrypoint_files
 from drydock.core.paths import ROOT
-from entrypoints.decide.spread.executor import PLUGIN
+from entrypoints.decide.cpu.executor import PLUGIN
 
 FOLDER = ROOT / "entrypoints" / "plugin"
 

@@ -1,0 +1,110 @@
+"""How a server is closed by default: its keys, and the settings of drydock's middleware in vLLM. Pure.
+
+The middleware (plugin/drydock_plugin/guard.py) checks the keys of every route, closes what administers the server, and
+limits bodies. vLLM's own check covers a part of the routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.records import Notice, Value
+from entrypoints.core.units import MIB
+from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.access import ADMIN, KEY_FILE, MOST, parse_keys
+from entrypoints.request.flags import API_KEY, API_KEY_VARIABLE, MIDDLEWARE
+from entrypoints.request.vllm_flags import UserFlags, parse_count, without
+
+NAME = "drydock_plugin.guard.Guard"
+MOST_VARIABLE, ADMIN_VARIABLE = "DRYDOCK_MAX_REQUEST_BYTES", "DRYDOCK_ADMIN_ENDPOINTS"
+OF_TEXT, OF_MEDIA = 32 * MIB, 256 * MIB
+"""Bytes of a body. 32 MiB hold the text of a million tokens several times; images and recordings come as base64."""
+
+
+def api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
+    """Move the keys from vLLM's command line to its environment, which other users of the host cannot read.
+
+    Raises USAGE for keys from two places, and for a place without a key that a client can send.
+    """
+    flag, keys = given.flags.get(API_KEY), given.access.keys
+    if keys and flag:
+        other = flag.given.partition(" ")[0].partition("=")[0].rstrip(":")
+        raise EntrypointError(USAGE, f"{KEY_FILE} and {other}: both give the API key", "give one of them")
+    if keys:
+        return given, {API_KEY_VARIABLE: Value("\n".join(keys), f"read from {KEY_FILE}")}, ()
+    words, rest = without(API_KEY, given)
+    if flag and rest != given.tokens:
+        keys = parse_keys("\n".join(words), API_KEY)
+        flags = {name: each for name, each in given.flags.items() if name != API_KEY}
+        because = f"given as {API_KEY}; vLLM's process gets it as a variable, which the process list does not show"
+        exposed = notice("PLAN-090", f"{API_KEY} KEY", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE} in the environment")
+        moved = given._replace(flags=flags, tokens=rest)
+        return moved, {API_KEY_VARIABLE: Value("\n".join(keys), because)}, (exposed,)
+    if flag and str(flag.value).startswith("["):
+        raise EntrypointError(USAGE, f"{flag.given}: found a list, expected one key", f"write the keys to a {KEY_FILE}")
+    if flag:  # vLLM reads its configuration file itself
+        keys = parse_keys(str(flag.value), flag.given)
+        return given, {API_KEY_VARIABLE: Value("\n".join(keys), f"as in {flag.given}")}, ()
+    variable = given.variable(API_KEY_VARIABLE)
+    if variable:
+        parse_keys(variable, API_KEY_VARIABLE)
+        return given, {}, ()
+    return given, {}, (notice("PLAN-092", "no API key", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE}"),)
+
+
+def guarded(given: UserFlags, keyed: bool) -> tuple[UserFlags, tuple[Notice, ...]]:
+    """Let vLLM load the middleware after the user's own ones, so that requests come to it first.
+
+    Raises HOST for a vLLM that cannot load it and has a key, which would close a part of the routes only.
+    """
+    if given.known and MIDDLEWARE not in given.known:
+        message = f"this image's vLLM has no {MIDDLEWARE}, by which drydock closes its routes"
+        if keyed:
+            raise EntrypointError(HOST, message, "use an image with a newer vLLM, or leave the key out")
+        return given, (notice("PLAN-093", f"no {MIDDLEWARE}", "a newer vLLM"),)
+    if MIDDLEWARE in given.flags:
+        return given._replace(tokens=(*given.tokens, MIDDLEWARE, NAME)), ()
+    return given, ()
+
+
+def defaults(model: ModelFacts, given: UserFlags, exported: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the settings of the middleware."""
+    media = " and ".join(model.modalities)
+    most, what = (OF_MEDIA, f"a request with {media}") if media else (OF_TEXT, "a request of text")
+    values = {
+        MOST_VARIABLE: Value(str(most), f"bytes of the largest body: {what}; {MOST} changes it", ("vLLM: no limit",)),
+        ADMIN_VARIABLE: Value("0", f"what administers the server is closed; {ADMIN} opens it"),
+        PYTHON_PATH: _python_path(given, exported),
+    }
+    if not given.known or MIDDLEWARE in given.known:
+        because = "drydock's middleware: keys, closed routes, the size of bodies, and 503 while the server stops"
+        values[MIDDLEWARE] = Value(NAME, because, ("vLLM checks a key only below /v1, /v2, /inference and /cohere",))
+    return values
+
+
+def stated(given: UserFlags) -> dict[str, Value]:
+    """Return what the user set for the middleware. Raises USAGE for a number of bytes that is none."""
+    values = {}
+    text, variable = given.access.most, given.variable(MOST_VARIABLE) or "1"
+    if text:
+        most = parse_count(text, f"{MOST} {text}", 1, "bytes")
+        values[MOST_VARIABLE] = Value(str(most), f"given as {MOST} {text}")
+    elif not (variable.isascii() and variable.isdecimal() and int(variable)):
+        raise EntrypointError(USAGE, f"{MOST_VARIABLE}={variable}: expected bytes, such as {OF_TEXT}")
+    if given.access.admin:
+        values[ADMIN_VARIABLE] = Value("1", f"given as {ADMIN}")
+    if MIDDLEWARE in given.flags:
+        own = given.flags[MIDDLEWARE]
+        values[MIDDLEWARE] = Value(f"{own.value}, {NAME}", f"given as {own.given}; requests come to drydock's first")
+    return values
+
+
+def _python_path(given: UserFlags, exported: Mapping[str, Value]) -> Value:
+    """Return the path with the plugin's folder, after the folders of the user or the base image."""
+    own = exported.get(PYTHON_PATH, Value(given.variable(PYTHON_PATH) or "", "set in the container's environment"))
+    folders = [folder for folder in str(own.value).split(":") if folder not in ("", PLUGIN)]
+    because = f"{own.because}; and " if folders else ""
+    return Value(":".join((*folders, PLUGIN)), f"{because}the folder of drydock's plugin for vLLM")

@@ -1,0 +1,154 @@
+"""A middleware of vLLM's server that is closed by default: keys, routes, and the size of bodies.
+
+vLLM checks its key only below /v1, /v2, /inference and /cohere, and reads bodies of any size (its security guide; of
+0.33 entrypoints/serve/middleware/authenticate.py). vLLM loads this class by --middleware, after its own middlewares, so
+that a request comes here first. Only a route of routes.json is served: a route that the list does not know is closed,
+and the build of an image fails for it (drydock/build/routes.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .draining import App, Message, Receive, Refusals, Send, refuse
+
+KEYS = "VLLM_API_KEY"
+"""The keys of clients, one a line. vLLM takes the variable's whole text for one key, and gets it so."""
+MOST = "DRYDOCK_MAX_REQUEST_BYTES"
+ADMIN = "DRYDOCK_ADMIN_ENDPOINTS"
+
+ROUTES: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "routes.json").read_text())
+PUBLIC = frozenset(ROUTES["public"])
+SERVED = re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in ROUTES["serving"]))
+
+UNAUTHORIZED = (401, "Unauthorized", "send the server's key as Authorization: Bearer KEY")
+CLOSED = (404, "NotFound", "not found; what administers the server answers only with --admin-endpoints")
+TOO_LARGE = (413, "PayloadTooLarge", "the body has more bytes than --max-request-bytes")
+POLICY, MESSAGE_TOO_BIG = 1008, 1009
+"""Codes of RFC 6455, 7.4.1, with which a websocket is closed."""
+
+Scope = dict[str, Any]
+
+
+class Guard:
+    """ASGI middleware: 401 without a key, 404 for what administers the server, 413 for a body that is too large."""
+
+    def __init__(self, app: App) -> None:
+        self._app = Refusals(app)
+        self._whole = os.environ.get(KEYS, "").encode()
+        self._keys = [_digest(line.strip()) for line in self._whole.splitlines() if line.strip()]
+        self._most = int(os.environ[MOST])
+        self._admin = os.environ.get(ADMIN) == "1"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass it on."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        path = route_path(scope)
+        if not (_is_public(scope, path) or self._admits(scope)):
+            await _refuse(scope, send, *UNAUTHORIZED)
+        elif not (self._admin or path in PUBLIC or SERVED.fullmatch(path)):
+            await _refuse(scope, send, *CLOSED)
+        elif _length(scope) > self._most:
+            await _refuse(scope, send, *TOO_LARGE)
+        else:
+            await self._pass_on(scope, receive, send)
+
+    def _admits(self, scope: Scope) -> bool:
+        """Tell whether a request has one of the keys, and give vLLM the text that its own check expects."""
+        if not self._whole:
+            return True
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+        sent = _digest(key)
+        found = sum(hmac.compare_digest(sent, known) for known in self._keys)  # all of them: no key is found sooner
+        if scheme.lower() != b"bearer" or not found:
+            return False
+        others = [header for header in scope["headers"] if header[0] != b"authorization"]
+        scope["headers"] = [*others, (b"authorization", b"Bearer " + self._whole)]
+        return True
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = Body(scope, receive, send, self._most)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except Exception:
+            if not body.refused:
+                raise
+
+
+class Body:
+    """Passes a body on until it is too large, which ends it: the client gets 413, the application a disconnect."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._left = self._most = most
+        self._ended = self._begun = False
+        self.refused = False
+        """Whether the client got 413 instead of the application's answer."""
+
+    async def receive(self) -> Message:
+        """Return the next part, or the end."""
+        message: Message = {} if self._ended else await self._receive()
+        self._left -= len(message.get("body") or message.get("bytes") or (message.get("text") or "").encode())
+        if self._left < 0 and not self._ended:
+            self._ended = True
+            if not self._begun or self._scope["type"] == "websocket":
+                self.refused = True
+                await _refuse(self._scope, self._send, *TOO_LARGE)
+        if self._scope["type"] == "websocket":
+            self._left = self._most  # for the next message
+            return {"type": "websocket.disconnect", "code": MESSAGE_TOO_BIG} if self._ended else message
+        return {"type": "http.disconnect"} if self._ended else message
+
+    async def send(self, message: Message) -> None:
+        """Send one part of the answer, unless the client has its answer."""
+        self._begun = True
+        if not self.refused:
+            await self._send(message)
+
+
+def route_path(scope: Mapping[str, Any]) -> str:
+    """Return the path by which the application finds a route: without --root-path, as Starlette's get_route_path."""
+    path, root = str(scope["path"]), str(scope.get("root_path") or "")
+    return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
+def _is_public(scope: Scope, path: str) -> bool:
+    """Tell whether a request is answered without a key.
+
+    Browsers send no key with the question which requests a page may send (the CORS preflight); vLLM's CORS middleware
+    answers it, and reads no body.
+    """
+    if scope["type"] == "http" and scope["method"] == "OPTIONS":
+        return {b"origin", b"access-control-request-method"} <= {name for name, _ in scope["headers"]}
+    return scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and path in PUBLIC
+
+
+def _length(scope: Scope) -> int:
+    """Return the bytes of the body that the headers promise; 0 if they do not tell."""
+    values = [value for name, value in scope["headers"] if name == b"content-length"]
+    return max((int(value) for value in values if value.isdigit() and len(value) < len(str(1 << 64))), default=0)
+
+
+def _digest(key: bytes) -> bytes:
+    """Return what is compared instead of a key: its length does not show in the time."""
+    return hashlib.sha256(key).digest()
+
+
+async def _refuse(scope: Scope, send: Send, status: int, kind: str, message: str) -> None:
+    """Refuse a request before its body is read, or close a websocket."""
+    if scope["type"] == "websocket":
+        code = MESSAGE_TOO_BIG if status == TOO_LARGE[0] else POLICY
+        await send({"type": "websocket.close", "code": code})
+    else:
+        headers = [(b"www-authenticate", b"Bearer")] if status == UNAUTHORIZED[0] else []
+        await refuse(send, status, kind, message, headers)

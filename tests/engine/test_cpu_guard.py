@@ -1,0 +1,111 @@
+"""The CPU image with keys: each route of its real vLLM, four bodies at once in a small container."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from docker.models.containers import Container
+
+from drydock.build import build
+from drydock.core.paths import ROOT
+from drydock.prove import demo
+
+KEY = "sk-first"
+LIMIT = 4 << 30
+"""Bytes of the container's memory."""
+MIB = 1 << 20
+LISTED: dict[str, list[str]] = json.loads((ROOT / "entrypoints/plugin/drydock_plugin/routes.json").read_text())
+LIST = """
+import json, sys
+from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+args = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", "m", "--enable-scale-out"])
+tasks = ("generate", "embed", "classify", "score", "transcription", "realtime", "render", "token_embed")
+app = build_app(args, tasks)
+print("ROUTES" + json.dumps([[route.path, sorted(getattr(route, "methods", None) or ["GET"])] for route in app.routes]))
+"""
+"""Prints the routes of the image's vLLM, with all that it has for development and for other kinds of models."""
+DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+
+
+@pytest.fixture(scope="module")
+def server(built: build.Built, model: Path) -> Iterator[Container]:
+    environment = {"VLLM_API_KEY": f"{KEY}\nsk-second", **DEVELOPMENT}
+    with demo.serving(built.image, model, environment=environment, mem_limit=LIMIT) as container:
+        demo.wait_until_ready(container)
+        yield container
+
+
+def ask(container: Container, method: str, path: str, key: str = "") -> int:
+    place = urlsplit(demo.address(container, demo.API_PORT, "/"))
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    return connection.getresponse().status
+
+
+def test_every_route_of_the_real_vllm(server: Container) -> None:
+    code, output = server.exec_run(["/opt/venv/bin/python3", "-c", LIST], environment=DEVELOPMENT)
+    assert code == 0, output
+    routes = json.loads(output.decode().rpartition("ROUTES")[2])
+    table = ["method route | without the key | with a wrong one | with it"]
+    for route, methods in routes:
+        path = route.replace("{response_id}", "x").replace("{adapter_name}", "x")
+        for method in methods:
+            without, wrong, right = (ask(server, method, path, key) for key in ("", "sk-firs", "sk-second"))
+            public = route in LISTED["public"] and method in ("GET", "HEAD")
+            assert (without == 401, wrong == 401) == (not public, not public), (method, route, without, wrong)
+            assert right != 401, (method, route)
+            assert right == 404 or route not in LISTED["admin"], (method, route, right)
+            table.append(f"{method} {route} | {without} | {wrong} | {right}")
+    assert len(table) > 50
+    sys.stdout.write("\n".join((*table, "")))
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize("key", ["", KEY])
+def test_four_bodies_of_200_mb_leave_the_server_ready(server: Container, key: str, *, chunked: bool) -> None:
+    before, answers = used(server), list[str]()
+    sending = partial(send, server, key, answers, chunked=chunked)
+    senders = [threading.Thread(target=sending) for _ in range(4)]
+    for sender in senders:
+        sender.start()
+    assert ask(server, "GET", "/health") == 200
+    for sender in senders:
+        sender.join()
+    assert answers == ["413" if key else "401"] * 4
+    assert used(server) - before < 4 * 2 * 32 * MIB
+    code, output = server.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"])
+    assert code == 0, output
+
+
+def used(container: Container) -> int:
+    """Return the bytes of anonymous memory; cgroups v1 and v2 name it differently."""
+    stats = container.stats(stream=False)["memory_stats"]["stats"]
+    return int(stats["anon"] if "anon" in stats else stats["rss"])
+
+
+def send(container: Container, key: str, answers: list[str], *, chunked: bool) -> None:
+    place = urlsplit(demo.address(container, demo.API_PORT, "/"))
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {200 * MIB}"
+    lines = ["POST /v1/completions HTTP/1.1", "Host: x", "Content-Type: application/json", length]
+    lines += [f"Authorization: Bearer {key}"] if key else []
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        piece = (b"100000\r\n" if chunked else b"") + b"x" * MIB + (b"\r\n" if chunked else b"")
+        try:
+            for _ in range(200):
+                connection.sendall(piece)
+        except OSError:  # the server closed it, after its answer
+            pass
+        answers.append(connection.recv(100).decode(errors="replace").split()[1])

@@ -1,0 +1,166 @@
+"""A server's keys, and the settings of drydock's middleware in vLLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.core.paths import ROOT
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.records import ServePlan, Value
+from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
+from entrypoints.model.read import ModelFacts
+from entrypoints.plan import guard
+from entrypoints.plan import plan as command
+from entrypoints.request.access import Access
+from entrypoints.request.flags import MIDDLEWARE
+from entrypoints.request.vllm_flags import parse_given
+from tests.support.hosts.models import SMOLLM2
+from tests.support.sample import PROFILE, facts
+
+KEY = "VLLM_API_KEY"
+
+
+NOTHING = Access()
+
+
+def plan(
+    *words: str,
+    access: Access = NOTHING,
+    known: tuple[str, ...] = (),
+    model: ModelFacts = SMOLLM2,
+    **env: str,
+) -> ServePlan:
+    given = parse_given((SMOLLM2.name, *words), env, known)._replace(access=access)
+    return command.command(PROFILE, facts(), model, given)
+
+
+def about_keys(made: ServePlan) -> list[str]:
+    return [finding.id for finding in made.findings if finding.id.startswith("PLAN-09")]
+
+
+def setting(made: ServePlan, name: str) -> tuple[str, str]:
+    return next((reason.value, reason.origin) for reason in made.reasons if reason.setting == name)
+
+
+def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
+    package, module, name = guard.NAME.split(".")
+    source = (ROOT / "entrypoints" / "plugin" / package / f"{module}.py").read_text()
+    assert f"class {name}:" in source
+    assert f'"{guard.MOST_VARIABLE}"' in source
+    assert f'"{guard.ADMIN_VARIABLE}"' in source
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (("--api-key", "sk-1"), "sk-1"),
+        (("--api_key=sk-1",), "sk-1"),
+        (("--api-key", "old", "--api-key=sk-1"), "sk-1"),
+        (("--api-key", "sk-1", "sk-2"), "sk-1\nsk-2"),
+        (("--config", "CONFIG", "--api-key", "sk-1"), "sk-1"),
+    ],
+)
+def test_keys_are_moved_from_the_command_line_to_the_environment(
+    words: tuple[str, ...], keys: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text("port: 9\n")
+    words = tuple(str(tmp_path / "c.yaml") if word == "CONFIG" else word for word in words)
+    made = plan("--dtype", "half", *words, "--seed", "9", VLLM_API_KEY="weaker")
+
+    assert made.env[KEY] == keys
+    assert not [word for word in made.argv if "sk-" in word or word.startswith("--api")]
+    assert setting(made, KEY)[1] == "command line"
+    assert about_keys(made) == ["PLAN-090"]
+    assert "sk-" not in command.as_text(made)
+
+
+def test_keys_of_a_file_of_a_variable_and_of_vllms_configuration(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("api-key: sk-1\n")
+    files = plan(access=Access(("sk-1", "sk-2")))
+    variable = plan(VLLM_API_KEY="sk-1\n")
+    config = plan("--config", str(tmp_path / "c.yaml"))
+
+    assert (files.env[KEY], config.env[KEY]) == ("sk-1\nsk-2", "sk-1")
+    assert KEY not in variable.env
+    assert about_keys(files) == about_keys(variable) == about_keys(config) == []
+    assert about_keys(plan()) == about_keys(plan(VLLM_API_KEY="")) == ["PLAN-092"]
+
+
+@pytest.mark.parametrize(
+    ("words", "access", "env", "message"),
+    [
+        (("--api-key", "sk-2"), Access(("sk-1",)), "", "--api-key-file and --api-key: both"),
+        (("--api-key=sk-2", "--port", "9"), Access(("sk-1",)), "", "--api-key-file and --api-key: both"),
+        (("--config", "CONFIG", "--api-key", "sk-2"), Access(), "", "api-key and --api-key: both"),
+        (("--config", "CONFIG"), Access(("sk-2",)), "", "--api-key-file and .*: both"),
+        (("--api-key",), Access(), "", "--api-key: found no key"),
+        (("--api-key", ""), Access(), "", "--api-key: found no key"),
+        ((), Access(), " \n", "VLLM_API_KEY: found no key"),
+        ((), Access(), "schlüssel", "VLLM_API_KEY: a key has characters"),
+    ],
+)
+def test_keys_from_two_places_and_places_without_a_key_are_refused(
+    words: tuple[str, ...], access: Access, env: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text("api-key: sk-1\n")
+    words = tuple(str(tmp_path / "c.yaml") if word == "CONFIG" else word for word in words)
+    with pytest.raises(EntrypointError, match=message) as caught:
+        plan(*words, access=access, VLLM_API_KEY=env)
+    assert caught.value.code == USAGE
+    assert "sk-" not in str(caught.value)
+
+
+def test_every_server_loads_the_middleware_after_the_users_own() -> None:
+    own = plan("--middleware", "my.Own", known=("--model", MIDDLEWARE))
+
+    assert plan().argv[plan().argv.index(MIDDLEWARE) + 1] == guard.NAME
+    assert own.argv[-4:] == (MIDDLEWARE, "my.Own", MIDDLEWARE, guard.NAME)
+    assert setting(own, MIDDLEWARE) == (f"my.Own, {guard.NAME}", "command line")
+
+
+def test_a_vllm_that_cannot_load_it_serves_without_a_key_only() -> None:
+    made = plan(known=("--model",))
+    assert MIDDLEWARE not in made.argv
+    assert about_keys(made) == ["PLAN-092", "PLAN-093"]
+    with pytest.raises(EntrypointError, match="no --middleware") as caught:
+        plan(known=("--model",), VLLM_API_KEY="sk-1")
+    assert caught.value.code == HOST
+
+
+@pytest.mark.parametrize(
+    ("env", "exported", "path"),
+    [("", "", PLUGIN), ("/mine", "", f"/mine:{PLUGIN}"), ("", "/cann", f"/cann:{PLUGIN}"), (PLUGIN, "", PLUGIN)],
+)
+def test_the_plugin_comes_after_the_folders_of_the_user_and_the_base(env: str, exported: str, path: str) -> None:
+    base = {PYTHON_PATH: Value(exported, "the base image")} if exported else {}
+    given = parse_given(("m",), {PYTHON_PATH: env})
+    assert guard.defaults(SMOLLM2, given, base)[PYTHON_PATH].value == path
+    assert exported or plan(PYTHONPATH=env).env[PYTHON_PATH] == path
+
+
+@pytest.mark.parametrize(
+    ("modalities", "most", "env", "expected"),
+    [
+        ((), "", "", (str(32 << 20), "default")),
+        (("image",), "", "", (str(256 << 20), "default")),
+        (("audio",), "", "1000", ("1000", "environment")),
+        ((), "64M", "1000", (str(64 << 20), "command line")),
+    ],
+)
+def test_the_limit_of_bodies(modalities: tuple[str, ...], most: str, env: str, expected: tuple[str, str]) -> None:
+    model = SMOLLM2._replace(modalities=modalities)
+    made = plan(access=Access(most=most), model=model, DRYDOCK_MAX_REQUEST_BYTES=env)
+    assert setting(made, guard.MOST_VARIABLE) == expected
+
+
+@pytest.mark.parametrize(("flag", "env"), [("0", ""), ("much", ""), ("", "64M"), ("", "0")])
+def test_a_limit_that_is_no_number_of_bytes_is_refused(flag: str, env: str) -> None:
+    with pytest.raises(EntrypointError, match="bytes"):
+        plan(access=Access(most=flag), DRYDOCK_MAX_REQUEST_BYTES=env)
+
+
+def test_administration_is_closed_until_the_user_opens_it() -> None:
+    assert setting(plan(), guard.ADMIN_VARIABLE) == ("0", "default")
+    assert setting(plan(access=Access(admin=True)), guard.ADMIN_VARIABLE) == ("1", "command line")

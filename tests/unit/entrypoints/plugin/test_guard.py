@@ -1,0 +1,263 @@
+"""The middleware that closes vLLM's server: keys, routes of every vLLM that drydock ships, bodies, websockets."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drydock.core.paths import ROOT
+from entrypoints.plan.guard import ADMIN_VARIABLE, MOST_VARIABLE
+
+PLUGIN = ROOT / "entrypoints" / "plugin"
+KEYS = ("sk-one", "sk-two")
+MOST = 1000
+ROUTES: dict[str, list[str]] = json.loads((PLUGIN / "drydock_plugin" / "routes.json").read_text())
+OF_VERSIONS: dict[str, str] = json.loads((Path(__file__).parent / "routes.json").read_text())
+"""Route → the versions of vLLM whose source code registers it, as drydock/build/routes.py finds them."""
+PUBLIC = {"/health", "/load", "/metrics", "/ping", "/version"}
+
+Headers = tuple[tuple[bytes, bytes], ...]
+BEARER: Headers = ((b"authorization", b"Bearer sk-two"),)
+
+
+@pytest.fixture(scope="module")
+def guard() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PLUGIN))
+        yield importlib.import_module("drydock_plugin.guard")
+
+
+class Vllm:
+    """Stands in for the application: reads the whole body, then answers."""
+
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] | None = None
+        self.read = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.scope = dict(scope)
+        more = scope["type"] == "http"
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionError("the client has gone")
+            self.read += len(message["body"])
+            more = message["more_body"]
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.accept"})
+            while (await receive())["type"] == "websocket.receive":
+                self.read += 1
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"own"})
+
+
+class Request(NamedTuple):
+    """What a client sends, and how the server is set."""
+
+    path: str
+    headers: Headers = ()
+    method: str = "POST"
+    parts: tuple[Any, ...] = (b"x",)
+    kind: str = "http"
+    root: str = ""
+    keys: tuple[str, ...] = KEYS
+    admin: str = "0"
+
+
+class Asked:
+    """One request through the middleware."""
+
+    def __init__(self, guard: ModuleType, request: Request) -> None:
+        self.app, self.sent, self.asked_for = Vllm(), list[dict[str, Any]](), 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("VLLM_API_KEY", "\n".join(request.keys))
+            patch.setenv(MOST_VARIABLE, str(MOST))
+            patch.setenv(ADMIN_VARIABLE, request.admin)
+            middleware = guard.Guard(self.app)
+        scope: dict[str, Any] = {"type": request.kind, "path": request.path, "root_path": request.root}
+        scope |= {"headers": list(request.headers)} | ({"method": request.method} if request.kind == "http" else {})
+        waiting = list(request.parts)
+
+        async def receive() -> dict[str, Any]:
+            self.asked_for += 1
+            if request.kind == "websocket":
+                return {"type": "websocket.receive", **waiting.pop(0)} if waiting else {"type": "websocket.disconnect"}
+            body = waiting.pop(0)
+            return {"type": "http.request", "body": body, "more_body": bool(waiting)}
+
+        async def send(message: dict[str, Any]) -> None:
+            self.sent.append(message)
+
+        asyncio.run(middleware(scope, receive, send))
+
+    @property
+    def status(self) -> int:
+        assert [message["type"] for message in self.sent].count("http.response.start") == 1
+        return int(self.sent[0]["status"])
+
+
+Ask = Callable[..., Asked]
+
+
+@pytest.fixture(scope="module")
+def ask(guard: ModuleType) -> Ask:
+    return lambda *arguments, **options: Asked(guard, Request(*arguments, **options))
+
+
+def concrete(route: str) -> str:
+    return "/".join("x" if part.startswith("{") else part for part in route.split("/"))
+
+
+def test_every_route_of_every_version(ask: Ask) -> None:
+    known = {path for paths in ROUTES.values() for path in paths}
+    assert set(OF_VERSIONS) - known <= {"/static"}
+    assert set(ROUTES["public"]) == PUBLIC
+    table = ["route | versions | GET, POST without the key | with it | with --admin-endpoints"]
+    for route in sorted(known):
+        path, admin = concrete(route), route in ROUTES["admin"]
+        closed = [ask(path, method="GET"), ask(path), ask(path, ((b"authorization", b"Bearer sk-on"),))]
+        opened, administered = ask(path, BEARER), ask(path, BEARER, admin="1")
+        assert [asked.status for asked in closed] == [200 if route in PUBLIC else 401, 401, 401], route
+        assert [asked.asked_for for asked in closed[1:]] == [0, 0], route
+        assert (opened.status, opened.asked_for) == ((404, 0) if admin else (200, 1)), route
+        assert administered.status == 200, route
+        without = ", ".join(str(asked.status) for asked in closed[:2])
+        versions = OF_VERSIONS.get(route, "").split() or ["(a framework's)"]
+        table.append(f"{route} | {versions[0]} … {versions[-1]} | {without} | {opened.status} | {administered.status}")
+    sys.stdout.write("\n".join((*table, "")))
+
+
+def test_without_keys_everyone_may_ask_and_administration_stays_closed(ask: Ask) -> None:
+    assert ask("/v1/completions", keys=()).status == 200
+    assert ask("/pause", keys=()).status == 404
+    assert ask("/pause", keys=(), admin="1").status == 200
+    assert ask("/v1/new/route", keys=()).status == 404
+
+
+SPELLINGS = st.sampled_from(
+    (
+        *("/{}", "//{}", "/{}/", "/./{}", "/x/../{}", "/{}?", "/{};", "/%2e/{}", "/{}%00", "/{} ", "/{}\n", "{}"),
+        *("/health/../{}", "/health/{}", "/health//{}", "/metrics/{}", "/root/root/{}", "/rootroot/{}", "/ROOT/{}"),
+    )
+)
+
+
+@given(spelling=SPELLINGS, route=st.sampled_from(sorted({*OF_VERSIONS, *PUBLIC})), data=st.data())
+def test_no_spelling_of_a_path_opens_anything(ask: Ask, spelling: str, route: str, data: st.DataObject) -> None:
+    written = spelling.format(concrete(route)[1:])
+    path = data.draw(st.sampled_from((written, written.upper(), written.title())))
+    root = data.draw(st.sampled_from(("", "/root", "/root/", "/health")))
+    method = data.draw(st.sampled_from(("GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "get")))
+    asked = ask(path, method=method, root=root)
+    # What the application would route: Starlette takes away the root path once.
+    routed = path[len(root) :] if root and path.startswith(root + "/") else path
+    expected = 200 if method in ("GET", "HEAD") and routed in PUBLIC else 401
+    assert (asked.status, asked.app.scope is None) == (expected, expected == 401)
+
+
+@given(path=st.text(), key=st.binary(), count=st.integers(0, 3))
+def test_only_one_of_the_keys_in_one_header_is_let_in(ask: Ask, path: str, key: bytes, count: int) -> None:
+    headers = tuple((b"authorization", b"Bearer " + key) for _ in range(count))
+    assert ask("/" + path, headers).status == 401
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ((b"Bearer sk-one",), 200),
+        ((b"bearer sk-two",), 200),
+        ((b"Bearer sk-one", b"Bearer sk-one"), 401),
+        ((b"Basic sk-one",), 401),
+        ((b"Bearer sk-one ",), 401),
+        ((b"Bearer sk-one\nsk-two",), 401),
+        ((b"Bearer ",), 401),
+        ((b"sk-one",), 401),
+        ((), 401),
+    ],
+)
+def test_the_header_of_the_key(ask: Ask, values: tuple[bytes, ...], status: int) -> None:
+    asked = ask("/v1/models", tuple((b"authorization", value) for value in values), method="GET")
+    assert asked.status == status
+    if status == 200:  # vLLM compares with the variable's whole text
+        assert asked.app.scope is not None
+        assert asked.app.scope["headers"] == [(b"authorization", b"Bearer sk-one\nsk-two")]
+    else:
+        assert (b"www-authenticate", b"Bearer") in asked.sent[0]["headers"]
+
+
+def test_a_variable_without_a_key_in_it_opens_nothing(ask: Ask) -> None:
+    assert ask("/v1/models", ((b"authorization", b"Bearer "),), keys=(" ", "")).status == 401
+
+
+def test_a_browser_may_ask_what_it_may_send(ask: Ask) -> None:
+    preflight = ((b"origin", b"https://a"), (b"access-control-request-method", b"POST"))
+    assert ask("/v1/completions", preflight, method="OPTIONS").status == 200
+    assert ask("/v1/completions", preflight[:1], method="OPTIONS").status == 401
+    assert ask("/pause", preflight, method="OPTIONS").status == 404
+
+
+@pytest.mark.parametrize("keys", [KEYS, ()])
+@pytest.mark.parametrize(
+    ("length", "parts", "status", "reads"),
+    [
+        (b"1000", (b"x" * 400, b"x" * 600), 200, 2),
+        (b"1001", (b"x" * 1001,), 413, 0),
+        (b"200000000", (b"x" * 400,) * 9, 413, 0),
+        (b"9" * 5000, (b"x" * 1001,), 413, 1),
+        (b"", (b"x" * 400,) * 9, 413, 3),
+        (b"", (b"x" * 1000,), 200, 1),
+        (b"10", (b"x" * 400,) * 9, 413, 3),
+    ],
+)
+def test_a_body_is_read_up_to_the_limit(
+    ask: Ask, keys: tuple[str, ...], length: bytes, parts: tuple[bytes, ...], status: int, reads: int
+) -> None:
+    headers = ((b"content-length", length),) if length else ()
+    asked = ask("/v1/completions", BEARER + headers, parts=parts, keys=keys)
+    assert (asked.status, asked.asked_for) == (status, reads)
+    assert asked.app.read <= MOST
+
+
+def test_a_failure_of_the_application_stays_one(guard: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setenv(MOST_VARIABLE, "1")
+    middleware = guard.Guard(fails)
+    with pytest.raises(RuntimeError, match="a defect"):
+        asyncio.run(middleware({"type": "http", "method": "GET", "path": "/health", "headers": []}, None, None))
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "parts", "sent"),
+    [
+        ("/v1/realtime", (), (), {"type": "websocket.close", "code": 1008}),
+        ("/health", (), (), {"type": "websocket.close", "code": 1008}),
+        ("/pause", BEARER, (), {"type": "websocket.close", "code": 1008}),
+        ("/v1/realtime", BEARER, ({"text": "ä" * 500}, {"bytes": b"x" * 1000}), {"type": "websocket.accept"}),
+    ],
+)
+def test_a_websocket_needs_the_key_before_it_is_accepted(
+    ask: Ask, path: str, headers: Headers, parts: tuple[Any, ...], sent: dict[str, Any]
+) -> None:
+    asked = ask(path, headers, kind="websocket", parts=parts)
+    assert asked.sent == [sent]
+    assert asked.app.read == len(parts)
+
+
+@pytest.mark.parametrize("message", [{"text": "ä" * 501}, {"bytes": b"x" * 1001, "text": None}])
+def test_a_message_that_is_too_large_closes_its_websocket(ask: Ask, message: dict[str, Any]) -> None:
+    asked = ask("/v1/realtime", BEARER, kind="websocket", parts=({"text": "a"}, message, {"text": "a"}))
+    assert asked.sent == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1009}]
+    assert (asked.app.read, asked.asked_for) == (1, 2)
