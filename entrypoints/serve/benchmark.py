@@ -1,4 +1,4 @@
-"""Runs vLLM's own benchmarks: against a server, one that it starts, or a model without a server. IO.
+"""Runs `vllm bench`, or the vendor's programs: against a server, or a model without one. IO.
 
 No code here measures tokens. The server is this entrypoint's own `serve`, started as a process, with its supervisor.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.core.parse import parse_json
 from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load
-from entrypoints.request.flags import ADDRESS, HIGHEST_PORT, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
+from entrypoints.request.flags import ADDRESS, COMMANDS, HIGHEST_PORT, MIDDLEWARE, PORT, SHUTDOWN, SOCKET
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint, parse_url
 from entrypoints.serve.health import VLLM_PORT
@@ -29,6 +29,7 @@ _NO_KEY = (401, 403)
 _LONGEST_NAME = 512
 """Characters of a model's name, and of its folder."""
 _AGAIN = 0.5
+_VLLMS = "vllm.benchmarks."
 _OF_SERVERS = {ADDRESS, PORT, SHUTDOWN, MIDDLEWARE, "--disable-log-requests", "--enable-reasoning"}
 """Flags of a plan that only the server's command line has."""
 _NO_SPREAD = ("0.6.", "0.7.", "0.8.")
@@ -36,31 +37,36 @@ _SWITCHES = {"--disable-log-requests", "--enable-reasoning"}
 _FIND = (
     "import importlib.util as u, os, sys; first, *rest = sys.argv[1].split('.'); spec = u.find_spec(first)\n"
     "places = list(spec.submodule_search_locations or ()) if spec else []\n"
-    "print(*[p for p in places if os.path.exists(os.path.join(p, *rest) + '.py')][:1])"
+    "print(*[p for p in (os.path.join(place, *rest) + '.py' for place in places) if os.path.exists(p)][:1])"
 )
-"""Prints where a module is without an import of its package, which takes seconds."""
+"""Prints the file of a module without an import of its package, which takes seconds."""
+_RANDOM_LENGTHS = "add_random_dataset_base_args"
+"""vLLM's function that adds --random-input-len: a benchmark that calls it ignores --input-len."""
 
 
 class Program(NamedTuple):
     """A benchmark of the image."""
 
     module: str
+    """The vendor's program, or the module of vLLM's that `vllm bench` calls."""
     words: tuple[str, ...] = ()
     own: bool = True
     """Whether it is vLLM's, so that it takes vLLM's options and writes its JSON."""
     spreads: bool = False
     """Whether --random-range-ratio is a share below and above the length; before vLLM 0.9, 1 was its own length."""
+    prefix: str = "--"
+    """What the options for lengths begin with, without a server."""
 
 
 class Kit(NamedTuple):
-    """What runs of benchmarks share."""
+    """How a benchmark is run."""
 
     python: str
-    plugin: str
-    """The folder of drydock_plugin."""
     env: Mapping[str, str]
     folder: str
     """A temporary folder for results."""
+    output: int = 1
+    """The file descriptor for what the benchmark prints."""
 
 
 def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str) -> Program:
@@ -73,20 +79,26 @@ def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str
     if kind in programs:
         module, *words = programs[kind].split()
         return Program(module, tuple(words), kind in (SERVE, LATENCY, THROUGHPUT))
-    return Program(f"vllm.benchmarks.{kind}", spreads=not version.startswith(_NO_SPREAD))
+    return Program(f"{_VLLMS}{kind}", spreads=not version.startswith(_NO_SPREAD))
 
 
-def require(program: Program, kit: Kit, version: str) -> None:
-    """Raise HOST if the image lacks the program: before a server is started for it."""
+def require(program: Program, kit: Kit, version: str) -> Program:
+    """Return the program with the names of its options. Raises HOST if the image lacks it.
+
+    It is called before a server is started.
+    """
     argv = (kit.python, "-c", _FIND, program.module)
     with _started(kit.python):
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(kit.env))
-    if not done.stdout.strip():
+    path = done.stdout.strip()
+    if not path:
         message = f"bench: vLLM {version} of this image has no {program.module}"
         hint = (
             "`vllm bench` came with vLLM 0.9: measure this server with a newer image: docker run NEWER bench --url URL"
         )
         raise EntrypointError(HOST, message, hint)
+    with open(path, encoding="utf-8") as file:
+        return program._replace(prefix="--random-") if _RANDOM_LENGTHS in file.read() else program
 
 
 @contextmanager
@@ -100,17 +112,16 @@ def _started(program: str) -> Iterator[None]:
 
 def command(program: Program, kit: Kit, words: Sequence[str]) -> tuple[str, ...]:
     """Return the command of a benchmark."""
-    if program.module.startswith("vllm.benchmarks."):
-        return (kit.python, "-m", "drydock_plugin.bench", program.module.rpartition(".")[2], *words)
+    if program.module.startswith(_VLLMS):
+        return (kit.python, "-m", COMMANDS, "bench", program.module.removeprefix(_VLLMS), *words)
     return (kit.python, "-m", program.module, *words)
 
 
 def run(program: Program, kit: Kit, words: Sequence[str]) -> int:
-    """Run a benchmark and return its exit code; what it prints goes to standard error. Raises HOST."""
+    """Run a benchmark and return its exit code. Raises HOST."""
     from entrypoints.host.programs import run_program
 
-    path = f"{kit.plugin}:{kit.env['PYTHONPATH']}" if kit.env.get("PYTHONPATH") else kit.plugin
-    return run_program(command(program, kit, words), {**kit.env, "PYTHONPATH": path}, kit.folder)
+    return run_program(command(program, kit, words), kit.env, kit.folder, output=kit.output)
 
 
 # --- the words of a benchmark ---------------------------------------------------------------------------------------
@@ -138,7 +149,7 @@ def offline_words(kind: str, load: Load, program: Program, kit: Kit) -> tuple[st
     count: tuple[str, ...] = ("--num-prompts", str(load.prompts))
     if kind == LATENCY:
         count = ("--batch-size", str(load.concurrency), "--num-iters", str(load.prompts))
-    lengths = ("--input-len", str(load.input), "--output-len", str(load.output))
+    lengths = (f"{program.prefix}input-len", str(load.input), f"{program.prefix}output-len", str(load.output))
     return (*lengths, *count, "--output-json", f"{kit.folder}/result.json")
 
 

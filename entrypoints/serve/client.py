@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.request.flags import API_KEY, CERTIFICATE, SOCKET
+from entrypoints.request.flags import API_KEY, API_KEY_VARIABLE, CERTIFICATE, SOCKET
 
 if TYPE_CHECKING:
     import http.client
@@ -57,8 +57,13 @@ def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, 
         port=port,
         tls=bool(flag(argv, CERTIFICATE)),
         socket=flag(argv, SOCKET),
-        key=flag(argv, API_KEY) or env.get("VLLM_API_KEY", ""),
+        key=flag(argv, API_KEY) or first_key(env),
     )
+
+
+def first_key(env: Mapping[str, str]) -> str:
+    """Return the first of the server's keys, which are one a line; empty if it has none. Pure."""
+    return env.get(API_KEY_VARIABLE, "").strip().partition("\n")[0].strip()
 
 
 def parse_url(url: str) -> tuple[Endpoint, str]:

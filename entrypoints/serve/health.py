@@ -101,8 +101,9 @@ def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) ->
 
 def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
     """Return whom to ask, and the path. Raises ValueError for what is no URL, USAGE for no port."""
-    if flag(argv, "--url"):
-        return parse_url(flag(argv, "--url"))
+    if flag(argv, "--url"):  # of the router, which requires its key for every path
+        endpoint, path = parse_url(flag(argv, "--url"))
+        return endpoint._replace(key=env.get("VLLM_API_KEY", "")), path
     port = flag(argv, "--status-port")
     if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
         return parse_endpoint(first, flag(first, ADDRESS), int(flag(first, PORT) or VLLM_PORT), env), "/health"

@@ -12,8 +12,8 @@ from entrypoints.core.errors import HOST, EntrypointError
 if TYPE_CHECKING:
     from entrypoints.serve.client import Endpoint
     from entrypoints.serve.draining import DrainFile
-    from entrypoints.serve.group import Member
-    from entrypoints.serve.watch import Board
+    from entrypoints.serve.rank_protocol import Member
+    from entrypoints.serve.watch import SharedState
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
@@ -78,12 +78,12 @@ def send(pid: int, number: int) -> None:
         return
 
 
-def in_background(board: Board, target: Callable[..., None], *arguments: Any) -> None:
+def in_background(shared: SharedState, target: Callable[..., None], *arguments: Any) -> None:
     """Run a function in a daemon thread. Raises HOST."""
     from entrypoints.serve import watch
 
     try:
-        watch.in_background(board, target, *arguments)
+        watch.in_background(shared, target, *arguments)
     except RuntimeError as error:  # the kernel refused it
         raise EntrypointError(
             HOST, f"{error}: the container's limit of processes is too low", MORE_PROCESSES

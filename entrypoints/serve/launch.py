@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoints.cache.plan import private_root
+from entrypoints.cache.trust import umask
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import write
 from entrypoints.core.text import tell
 from entrypoints.host.limits import apply
 from entrypoints.host.processes import age
-from entrypoints.request.flags import MASTER, NODES, SHUTDOWN, SOCKET
+from entrypoints.request.flags import GROUP_SECRET, MASTER, NODES, SECRET_FILE, SHUTDOWN, SOCKET
 from entrypoints.serve.client import flag, parse_endpoint
 from entrypoints.serve.ports import check_port
 
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from entrypoints.cache.lifecycle import Caches
     from entrypoints.core.records import Facts, ServePlan
     from entrypoints.request.arguments import Options
+    from entrypoints.serve.rank_protocol import Member
 
-GROUP_WRITES = 0o007
-"""umask: another UID of group 0 can replace what this one writes to the cache."""
+SECRET_AT_LEAST = 16
+"""Bytes of a group secret: who reads the network can try shorter ones until a signature fits."""
+SECRET_AT_MOST = 1 << 20
+"""Bytes of a --group-secret-file."""
 
 
 def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
@@ -37,17 +41,20 @@ def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mappin
 
     Raises HOST if a requirement is missing, before anything is started.
     """
-    caches, whole = prepare_host(plan, profile, facts, env, options)
+    member = as_member(plan, options, env)
+    prepared = prepare_host(plan, profile, facts, env, options)
     if options.exec_:
+        caches, whole = prepared
         caches.hold()
         become(plan, whole)
-    return _supervised(plan, profile, whole, options, caches, until_ready=False)
+    return _supervised(plan, profile, prepared, options, member, until_ready=False)
 
 
 def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
     """Start vLLM, wait until it is ready, and stop it; the caches stay filled. Return the exit code. Raises HOST."""
-    caches, whole = prepare_host(plan, profile, facts, env, options)
-    return _supervised(plan, profile, whole, options, caches, until_ready=True)
+    member = as_member(plan, options, env)
+    prepared = prepare_host(plan, profile, facts, env, options)
+    return _supervised(plan, profile, prepared, options, member, until_ready=True)
 
 
 def prepare_host(
@@ -62,7 +69,7 @@ def prepare_host(
     if plan.group and any(finding.id == "PLAN-121" for finding in plan.findings):
         message = f"{NODES} {plan.group.hosts}: the address of the first host is not given"
         raise EntrypointError(USAGE, message, f"give the same {MASTER} ADDRESS on every host")
-    os.umask(GROUP_WRITES)
+    os.umask(umask(env))
     tmp = facts.mounts.get("tmp")
     if tmp and not tmp.writable:
         hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
@@ -73,7 +80,7 @@ def prepare_host(
     if not flag(plan.argv, SOCKET):
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
-    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say, tuple(profile["variables"]["compiling"]))
+    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say, profile)
     caches.open()
     for path, text in plan.files.items():
         write(path, text)
@@ -104,6 +111,7 @@ def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
     (vllm.envs.get_vllm_port). The user did not choose it, so it is dropped with a warning.
     """
     whole = {**env, **plan.env}
+    whole.pop(GROUP_SECRET, None)  # vLLM and a model's code do not need it
     if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
         say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} ignored: it is a Kubernetes service link, not a port")
     return whole
@@ -165,24 +173,65 @@ def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
     return EntrypointError(HOST, f"{plan.argv[0]}: cannot be run: {error.strerror}", hint)
 
 
+def as_member(plan: ServePlan, options: Options, env: Mapping[str, str]) -> Member | None:
+    """Return which of several hosts this is, with the secret that it signs its reports with. Raises USAGE."""
+    if not plan.group:
+        return None
+    from entrypoints.serve.rank_protocol import Member
+
+    return Member(
+        plan.group.rank,
+        plan.group.hosts,
+        plan.group.address,
+        options.leader_port or options.status_port,
+        options.group_patience,
+        options.group_wait,
+        plan.group.headless,
+        not plan.group.ray,
+        _read_secret(options.group_secret_file, env),
+    )
+
+
+def _read_secret(path: str, env: Mapping[str, str]) -> bytes:
+    """Return what the hosts sign their reports with: the file's text, else the variable's; empty for none.
+
+    Raises USAGE.
+    """
+    from entrypoints.core.folders import read_bounded
+
+    try:
+        secret = read_bounded(path, SECRET_AT_MOST) if path else os.fsencode(env.get(GROUP_SECRET, ""))
+    except OSError as error:
+        message = f"{SECRET_FILE} {path}: {error.strerror}"
+        raise EntrypointError(USAGE, message, "mount a file that contains the secret") from error
+    secret = secret.strip()
+    if len(secret) < SECRET_AT_LEAST and (path or secret):
+        message = f"{f'{SECRET_FILE} {path}' if path else GROUP_SECRET}: found {len(secret)} bytes"
+        raise EntrypointError(
+            USAGE, f"{message}, expected at least {SECRET_AT_LEAST}", "make one: openssl rand -hex 32"
+        )
+    return secret
+
+
 def _supervised(
     plan: ServePlan,
     profile: Mapping[str, Any],
-    env: Mapping[str, str],
+    prepared: tuple[Caches, dict[str, str]],
     options: Options,
-    caches: Caches,
+    member: Member | None,
     *,
     until_ready: bool,
 ) -> int:
     import time
 
     from entrypoints.host.events import explain, limit_events
-    from entrypoints.plan.supervision import MIDDLEWARE_NAME
+    from entrypoints.plan import guard
     from entrypoints.serve.draining import VARIABLE, DrainFile
-    from entrypoints.serve.ending import advice
+    from entrypoints.serve.exit_status import advice
     from entrypoints.serve.job import ServeJob
     from entrypoints.serve.starting import supervise
 
+    caches, env = prepared
     before, drain_file = limit_events(), DrainFile(env)
     start = spawner(plan, {**env, VARIABLE: drain_file.path})
 
@@ -191,20 +240,6 @@ def _supervised(
         caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
         return leader
 
-    member = None
-    if plan.group:
-        from entrypoints.serve.group import Member
-
-        member = Member(
-            plan.group.rank,
-            plan.group.hosts,
-            plan.group.address,
-            options.leader_port or options.status_port,
-            options.group_patience,
-            options.group_wait,
-            plan.group.headless,
-            not plan.group.ray,
-        )
     job = ServeJob(
         member=member,
         spawn=spawn,
@@ -216,7 +251,7 @@ def _supervised(
         drain_pause=options.drain_pause,
         stall=plan.stall,
         engines=len({use.engine for use in plan.uses}) or 1,
-        refuses=MIDDLEWARE_NAME in plan.argv,
+        refuses=guard.NAME in plan.argv,
         drain_file=drain_file,
         drains_itself=flag(plan.argv, SHUTDOWN) not in ("", "0"),
         until_ready=until_ready,

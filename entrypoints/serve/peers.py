@@ -22,10 +22,10 @@ from entrypoints.core.parse import parse_json
 from entrypoints.request.flags import MOST_HOSTS
 from entrypoints.request.network import parse_port
 from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.serve.network_path import Route, interfaces, read_route
 from entrypoints.serve.ports import bound_at, listen
-from entrypoints.serve.route import Route, interfaces, read_route
+from entrypoints.serve.rank_coordination import new_run
 from entrypoints.serve.status import GROUP, Response, StatusServer, as_json
-from entrypoints.serve.together import new_run
 
 TRY = 2.0
 """Seconds for one attempt to connect."""
@@ -42,7 +42,7 @@ _MTU_AT_MOST = 1 << 20
 """Above any MTU: Linux lets the loopback interface have 64 KiB."""
 
 
-class Asked(NamedTuple):
+class PeerCheck(NamedTuple):
     """What to check."""
 
     peers: tuple[str, ...]
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     """The address to listen on; empty for all."""
 
 
-class Seen(NamedTuple):
+class ObservedPeer(NamedTuple):
     """What was found out about a peer."""
 
     name: str
@@ -76,28 +76,28 @@ class Seen(NamedTuple):
     """Its network interfaces."""
 
 
-def parse_peers(peers: tuple[str, ...], ports: str, status_port: int, wait: float) -> Asked:
+def parse_peers(peers: tuple[str, ...], ports: str, status_port: int, wait: float) -> PeerCheck:
     """Parse the options of the check. Raises USAGE."""
     parse_port(str(status_port), "--status-port", least=1)  # any free port is not one that the others know
-    numbers = (parse_port(text, "--peer-ports", least=1) for text in ports.split(",")) if ports else Asked(()).ports
-    return Asked(peers, status_port, tuple(port for port in dict.fromkeys(numbers) if port != status_port), wait)
+    numbers = (parse_port(text, "--peer-ports", least=1) for text in ports.split(",")) if ports else PeerCheck(()).ports
+    return PeerCheck(peers, status_port, tuple(port for port in dict.fromkeys(numbers) if port != status_port), wait)
 
 
-def look(asked: Asked) -> tuple[tuple[Seen, ...], Mapping[int, str]]:
+def look(check: PeerCheck) -> tuple[tuple[ObservedPeer, ...], Mapping[int, str]]:
     """Look at every peer; return what was seen, and the ports of this host that are in use, with the reason.
 
     Raises USAGE if names that should be other hosts' lead to this one.
     """
     meeting = Meeting()
     with ExitStack() as stack:
-        busy = _open(asked, meeting, stack)
-        seen = _meet(asked, meeting)
+        busy = _open(check, meeting, stack)
+        seen = _meet(check, meeting)
     own = [name for name, each in seen.items() if each.itself]
     if len(own) > 1 or len(own) == len(seen):
         message = f"--peers: {', '.join(own)} lead{'s' * (len(own) == 1)} to this host, expected another host"
         raise EntrypointError(USAGE, message, "check their addresses in the name service and /etc/hosts")
     others = {name: each for name, each in seen.items() if not each.itself}
-    _in_parallel([partial(_finish, name, others, meeting, asked) for name in others])
+    _in_parallel([partial(_finish, name, others, meeting, check) for name in others])
     return tuple(others.values()), busy
 
 
@@ -136,22 +136,22 @@ class Meeting:
         return Response(200 if known else 503, as_json(told))
 
 
-def _open(asked: Asked, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
+def _open(check: PeerCheck, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
     """Listen on all ports of this host; return those that are in use, unless a server of drydock uses them."""
     busy: dict[int, str] = {}
-    for port in (asked.status_port, *asked.ports):
+    for port in (check.status_port, *check.ports):
         try:
-            listener = bound_at(asked.bind, port) if asked.bind else listen(port)
+            listener = bound_at(check.bind, port) if check.bind else listen(port)
         except (OSError, EntrypointError) as error:
             busy[port] = str(getattr(error, "strerror", "") or error).partition("\n")[0]
             continue
         stack.callback(listener.close)
-        if port == asked.status_port:
+        if port == check.status_port:
             _answer(StatusServer(listener, meeting.answer, take=meeting.take), stack)
         else:
             threading.Thread(target=_accept, args=(listener,), daemon=True).start()
-    own = Endpoint(asked.bind or "127.0.0.1", asked.status_port)
-    serves = asked.status_port in busy and _question(own, GROUP, "GET")[0]
+    own = Endpoint(check.bind or "127.0.0.1", check.status_port)
+    serves = check.status_port in busy and _question(own, GROUP, "GET")[0]
     return {} if serves else busy
 
 
@@ -172,29 +172,29 @@ def _accept(listener: socket.socket) -> None:
             return
 
 
-def _meet(asked: Asked, meeting: Meeting) -> dict[str, Seen]:
+def _meet(check: PeerCheck, meeting: Meeting) -> dict[str, ObservedPeer]:
     """Ask every peer until each was reached and heard, or the wait is over."""
-    seen = {name: Seen(name, failure="not tried") for name in dict.fromkeys(asked.peers)}
-    due = time.monotonic() + asked.wait
+    seen = {name: ObservedPeer(name, failure="not tried") for name in dict.fromkeys(check.peers)}
+    due = time.monotonic() + check.wait
     while True:
-        _in_parallel([partial(_visit, name, seen, asked, meeting) for name in seen])
+        _in_parallel([partial(_visit, name, seen, check, meeting) for name in seen])
         if time.monotonic() >= due or all(_settled(each, meeting) for each in seen.values()):
             return seen
         time.sleep(AGAIN)
 
 
-def _reached(seen: Seen) -> bool:
+def _reached(seen: ObservedPeer) -> bool:
     """Return whether a peer answered, and all its ports are open to this host."""
     return not seen.failure and not any(seen.ports.values())
 
 
-def _settled(seen: Seen, meeting: Meeting) -> bool:
+def _settled(seen: ObservedPeer, meeting: Meeting) -> bool:
     """Return whether nothing more is to be found out about a peer."""
     gone = not seen.checks or meeting.runs.get(seen.name) in meeting.left
     return seen.itself or (_reached(seen) and gone)
 
 
-def _visit(name: str, seen: dict[str, Seen], asked: Asked, meeting: Meeting) -> None:
+def _visit(name: str, seen: dict[str, ObservedPeer], check: PeerCheck, meeting: Meeting) -> None:
     """Try once to reach a peer; tell it when this host needs nothing more of it.
 
     A peer that knows this may end, so it is told only after its answer came, and is not looked at again.
@@ -202,20 +202,20 @@ def _visit(name: str, seen: dict[str, Seen], asked: Asked, meeting: Meeting) -> 
     if _settled(seen[name], meeting):
         return
     if not _reached(seen[name]):
-        seen[name] = _try(name, asked, meeting)
+        seen[name] = _try(name, check, meeting)
     if _reached(seen[name]) and seen[name].checks and not seen[name].itself:
-        _greet(name, Endpoint(seen[name].addresses[0], asked.status_port), meeting, "&done=1")
+        _greet(name, Endpoint(seen[name].addresses[0], check.status_port), meeting, "&done=1")
 
 
-def _try(name: str, asked: Asked, meeting: Meeting) -> Seen:
+def _try(name: str, check: PeerCheck, meeting: Meeting) -> ObservedPeer:
     """Try once to reach a peer, on all its ports."""
     try:
-        found = socket.getaddrinfo(name, asked.status_port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(name, check.status_port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return Seen(name, failure=f"no address: {getattr(error, 'strerror', None) or error}")
+        return ObservedPeer(name, failure=f"no address: {getattr(error, 'strerror', None) or error}")
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
-    ports = {port: _connect(addresses[0], port, asked.bind) for port in asked.ports}
-    endpoint = Endpoint(addresses[0], asked.status_port)
+    ports = {port: _connect(addresses[0], port, check.bind) for port in check.ports}
+    endpoint = Endpoint(addresses[0], check.status_port)
     fields, clock, failure = _greet(name, endpoint, meeting)
     checks = bool(fields)
     if not checks:
@@ -224,7 +224,7 @@ def _try(name: str, asked: Asked, meeting: Meeting) -> Seen:
             fields, clock, failure = told
     itself = checks and meeting.runs[name] == meeting.run
     mtus = _mtus(fields.get("interfaces"))
-    return Seen(name, addresses, failure, checks, itself=itself, ports=ports, clock=clock, mtus=mtus)
+    return ObservedPeer(name, addresses, failure, checks, itself=itself, ports=ports, clock=clock, mtus=mtus)
 
 
 def _greet(name: str, endpoint: Endpoint, meeting: Meeting, done: str = "") -> tuple[dict[str, Any], float | None, str]:
@@ -280,11 +280,11 @@ def _ahead(date: str, before: float, after: float) -> float | None:
     return min(0.0, told + 1 - before)
 
 
-def _finish(name: str, seen: dict[str, Seen], meeting: Meeting, asked: Asked) -> None:
+def _finish(name: str, seen: dict[str, ObservedPeer], meeting: Meeting, check: PeerCheck) -> None:
     """Add what is found out once: the route, and whether the peer was heard."""
     addresses = seen[name].addresses
     if addresses:
-        route = read_route(addresses[0], asked.status_port)
+        route = read_route(addresses[0], check.status_port)
         seen[name] = seen[name]._replace(route=route, heard=meeting.runs.get(name) in meeting.heard)
 
 

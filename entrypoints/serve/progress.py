@@ -10,14 +10,15 @@ change of an engine's counters is progress, and `patience` must cover only the l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.serve.client import Endpoint, Unreachable, ask
 from entrypoints.serve.health import COMPLETIONS, GREEDY, HTTP_OK
 
 if TYPE_CHECKING:
-    from entrypoints.serve.watch import Board
+    from entrypoints.serve.watch import SharedState
 
 WAITING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 """vLLM's gauges of unfinished requests."""
@@ -90,12 +91,12 @@ class Progress:
         """The last change of any engine's numbers."""
         self._answered = now
         self._engines: dict[str, tuple[Engine, float]] = {}
-        self._asked: float | None = None
+        self._requested: float | None = None
 
     @property
-    def asked(self) -> bool:
+    def pending(self) -> bool:
         """Whether the token that was asked for is still to come."""
-        return self._asked is not None
+        return self._requested is not None
 
     def see(self, look: Look, now: float) -> None:
         """Take in what vLLM reported."""
@@ -110,15 +111,15 @@ class Progress:
             seen[name] = (engine, now if free else since)
         self._engines = seen
         if look.asleep:
-            self.moved, self._asked = now, None
+            self.moved, self._requested = now, None
 
     def ask(self, now: float) -> None:
         """Note that a token was asked for; a repeated request changes nothing."""
-        self._asked = now if self._asked is None else self._asked
+        self._requested = now if self._requested is None else self._requested
 
     def answer(self, now: float) -> None:
         """Note that the token came, or that it cannot be asked for."""
-        self._asked = None
+        self._requested = None
         self.moved = now
 
     def stalled(self, now: float, patience: float) -> tuple[str, float]:
@@ -127,35 +128,31 @@ class Progress:
         if self._answered >= now - patience:
             engines = ((name, since) for name, (_, since) in self._engines.items())
             waits += [(f"requests wait at engine {name} without progress", now - since) for name, since in engines]
-            waits += [("vLLM has not generated a token that it was asked for", now - (self._asked or now))]
+            waits += [("vLLM has not generated a token that it was asked for", now - (self._requested or now))]
         text, longest = max(waits, key=lambda wait: wait[1])
         return (f"{text} for {longest:.0f} s", longest) if longest >= patience else ("", 0.0)
 
 
-def watch_progress(board: Board, endpoint: Endpoint, patience: float, name: str) -> None:
+def watch_progress(shared: SharedState, endpoint: Endpoint, patience: float, name: str) -> None:
     """Keep `stalled` and `dead` of the state, until the server stops.
 
     `name` is the model to ask for a token. It is empty for a server that has never generated one, such as of an
     embedding model, or with a key that is unknown here: nothing is asked for.
     """
-    progress, asking = Progress(board.now()), _Asking(endpoint, name, patience)
-    while not (board.state.stopping or board.state.lost):
+    progress, asking = Progress(shared.now()), _Asking(endpoint, name, patience)
+    while not (shared.state.stopping or shared.state.lost):
         look = _look(endpoint, min(ANSWER_WITHIN, patience))
-        now = board.now()
+        now = shared.now()
         if look:
             progress.see(look, now)
-            _note_expired(board, look.expired)
+            if look.expired != shared.state.expired:
+                shared.note(expired=look.expired)
         asking.update(progress, look, now)
         reason, waited = progress.stalled(now, patience)
         dead = waited >= DEAD_AFTER * patience
-        if (bool(reason), dead) != (bool(board.state.stalled), board.state.dead):
-            board.note(stalled=reason, dead=dead)
+        if (bool(reason), dead) != (bool(shared.state.stalled), shared.state.dead):
+            shared.note(stalled=reason, dead=dead)
         time.sleep(min(1.0, patience / LOOKS))
-
-
-def _note_expired(board: Board, expired: float) -> None:
-    if expired != board.state.expired:
-        board.note(expired=expired)
 
 
 def _look(endpoint: Endpoint, timeout: float) -> Look | None:
@@ -182,11 +179,11 @@ class _Asking:
             progress.answer(now)
         counted = look is not None and look.engines and not look.asleep
         busy = look is not None and any(engine.unfinished for engine in look.engines.values())
-        due = progress.asked or (not busy and now - progress.moved >= self._patience / 2)
+        due = progress.pending or (not busy and now - progress.moved >= self._patience / 2)
         if self._question["model"] and counted and due and not self._running:
             progress.ask(now)
             self._running = True
-            _in_background(self._ask)
+            Thread(target=self._ask, daemon=True).start()
 
     def _ask(self) -> None:
         try:
@@ -195,9 +192,3 @@ class _Asking:
             status = 0
         self._came = status in (HTTP_OK, *_REFUSED)
         self._running = False
-
-
-def _in_background(target: Callable[[], None]) -> None:
-    from threading import Thread
-
-    Thread(target=target, daemon=True).start()

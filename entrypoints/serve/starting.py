@@ -7,20 +7,23 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from entrypoints.core.errors import GROUP_ENDED, INTERNAL, NOT_READY, OK, EntrypointError
-from entrypoints.serve.ending import End
-from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send
+from entrypoints.core.errors import GROUP_ENDED, HOST, INTERNAL, NOT_READY, OK, EntrypointError
+from entrypoints.serve.exit_status import TEARDOWN, End
+from entrypoints.serve.job import FOREVER, MORE_PROCESSES, STOPS, TAKEN, Say, ServeJob, in_background, send
 from entrypoints.serve.phases import IMPORT, JOIN, SPAWN
 from entrypoints.serve.supervise import Supervisor
 
 if TYPE_CHECKING:
     from socket import socket
 
-    from entrypoints.serve.together import Alone, Follower, Leader
-    from entrypoints.serve.watch import Board
+    from entrypoints.serve.rank_coordination import Alone, Follower, Leader
+    from entrypoints.serve.watch import SharedState
 
+LOOK_EVERY = 0.1
+"""Seconds between two looks whether vLLM has ended after its supervisor."""
 _SET_CHILD_SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
@@ -40,48 +43,50 @@ def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
     spawned = time.monotonic()
     gc.enable()
     adopt_orphans()
-    board = _board(job)
-    board.enter(SPAWN, planned - job.began)
-    board.enter(IMPORT, spawned - job.began)
+    shared = _shared_state(job)
+    shared.enter(SPAWN, planned - job.began)
+    shared.enter(IMPORT, spawned - job.began)
     try:
-        group = _start_telling(job, board, profile, listener)
-        _start_watching(job, board, leader, profile)
+        outlive(leader)
+        group = _start_telling(job, shared, profile, listener, say)
+        _start_watching(job, shared, leader, profile)
     except EntrypointError:
         send(-leader, signal.SIGKILL)
         raise
     say(f"status on port {port}, vLLM is process {leader}")
-    return _until_ended(job, board, leader, say, group)
+    return _until_ended(job, shared, leader, say, group)
 
 
 def _after_joining(job: ServeJob, profile: Mapping[str, Any], say: Say, listener: socket) -> End:
     """Join the first host, then run vLLM until it exits and return why. Raises HOST."""
     gc.enable()
     adopt_orphans()
-    board = _board(job)
-    group = _start_telling(job, board, profile, listener)
-    board.enter(JOIN)
+    shared = _shared_state(job)
+    group = _start_telling(job, shared, profile, listener, say)
+    shared.enter(JOIN)
     say(f"status on port {listener.getsockname()[1]}, joining rank 0 at {job.member.leader if job.member else ''}")
-    ended = _join(job, board, say)
+    ended = _join(job, shared, say)
     if ended:
-        return group.conclude(ended, asked=True)
-    board.enter(SPAWN)
+        return group.conclude(ended, requested=True)
+    shared.enter(SPAWN)
     leader = job.spawn()
-    board.enter(IMPORT)
+    shared.enter(IMPORT)
     try:
-        _start_watching(job, board, leader, profile)
+        outlive(leader)
+        _start_watching(job, shared, leader, profile)
     except EntrypointError:
         send(-leader, signal.SIGKILL)
         raise
     say(f"rank 0 has accepted this rank, vLLM is process {leader}")
-    return _until_ended(job, board, leader, say, group)
+    return _until_ended(job, shared, leader, say, group)
 
 
-def _join(job: ServeJob, board: Board, say: Say) -> End | None:
+def _join(job: ServeJob, shared: SharedState, say: Say) -> End | None:
     """Wait until the first host accepts this one; return why it does not."""
     told = ""
-    while not board.state.joined:
+    while not shared.state.joined:
         received = signal.sigtimedwait(TAKEN, FOREVER)
-        state = board.state
+        state = shared.state
         if received and received.si_signo in STOPS:
             code, name = NOT_READY if job.until_ready else OK, signal.Signals(received.si_signo).name
             return End(code, f"{name} received: no request was running")
@@ -94,23 +99,23 @@ def _join(job: ServeJob, board: Board, say: Say) -> End | None:
     return None
 
 
-def _board(job: ServeJob) -> Board:
+def _shared_state(job: ServeJob) -> SharedState:
     from threading import get_ident
 
-    from entrypoints.serve.watch import Board
+    from entrypoints.serve.watch import SharedState
 
     main = get_ident()
-    return Board(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
+    return SharedState(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
 
 
-def _until_ended(job: ServeJob, board: Board, leader: int, say: Say, group: Alone | Leader | Follower) -> End:
-    supervisor = Supervisor(job, board, leader, say)
+def _until_ended(job: ServeJob, shared: SharedState, leader: int, say: Say, group: Alone | Leader | Follower) -> End:
+    supervisor = Supervisor(job, shared, leader, say)
     try:
         end = supervisor.run()
     except BaseException:  # a defect: vLLM must not go on without a supervisor, and hold the devices
         send(-leader, signal.SIGKILL)
         raise
-    return group.conclude(end, asked=supervisor.asked)
+    return group.conclude(end, requested=supervisor.stop_requested)
 
 
 def adopt_orphans() -> None:
@@ -122,11 +127,49 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def outlive(leader: int) -> None:
+    """Start a process that ends vLLM if this one is killed. Raises HOST.
+
+    A parent-death signal would only reach vLLM's main process, and would need ctypes before vLLM starts. PID 1 needs
+    neither: the kernel ends every process of its container with it.
+    """
+    if os.getpid() == 1:
+        return
+    reading, _ = os.pipe()  # the other end is closed by the end of this process
+    try:
+        child = os.fork()
+    except OSError as error:
+        raise EntrypointError(HOST, f"no process can be started: {error.strerror}", MORE_PROCESSES) from error
+    if child:
+        os.close(reading)
+        return
+    try:
+        _end_after_parent(reading, leader)
+    finally:
+        os._exit(0)
+
+
+def _end_after_parent(reading: int, leader: int) -> None:
+    """End vLLM once the other end of a pipe is closed. Signals to stop are blocked here, as in the parent."""
+    os.setsid()
+    for name in os.listdir("/proc/self/fd"):  # such as the status port, and a log whose reader waits for its end
+        if int(name) != reading:
+            with suppress(OSError):
+                os.close(int(name))
+    os.read(reading, 1)
+    send(leader, signal.SIGTERM)
+    due = time.monotonic() + TEARDOWN
+    while time.monotonic() < due:
+        os.kill(-leader, 0)  # ends this process when none of vLLM's is left, before another one gets their number
+        time.sleep(LOOK_EVERY)
+    send(-leader, signal.SIGKILL)
+
+
 def _start_telling(
-    job: ServeJob, board: Board, profile: Mapping[str, Any], listener: socket
+    job: ServeJob, shared: SharedState, profile: Mapping[str, Any], listener: socket, say: Say
 ) -> Alone | Leader | Follower:
     """Answer on the status port, and talk with the other hosts. Raises HOST."""
-    from entrypoints.serve.together import Alone, Follower, Leader
+    from entrypoints.serve.rank_coordination import Alone, Follower, Leader
 
     info = {
         **{name: str(profile[name]) for name in ("variant", "stack", "vllm")},
@@ -134,29 +177,33 @@ def _start_telling(
         "cache": job.cache,
     }
     member = job.member
-    group = Alone(board) if member is None else Follower(member, board) if member.rank else Leader(member, board)
-    in_background(board, _serve_status, listener, board, info, group)
+    group: Alone | Leader | Follower = Alone(shared)
+    if member:
+        group = Follower(member, shared) if member.rank else Leader(member, shared, say)
+    in_background(shared, _serve_status, listener, shared, info, group)
     if not isinstance(group, Alone):
-        in_background(board, group.watch)
+        in_background(shared, group.watch)
     return group
 
 
-def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any]) -> None:
+def _start_watching(job: ServeJob, shared: SharedState, leader: int, profile: Mapping[str, Any]) -> None:
     from entrypoints.serve.watch import Watched, watch_headless, watch_processes, watch_start
 
     watched = Watched(job.endpoint, leader, job.model, job.stall, job.engines)
     if job.headless:
-        in_background(board, watch_headless, board, leader)
+        in_background(shared, watch_headless, shared, leader)
     else:
-        in_background(board, watch_start, board, watched, profile)
-    in_background(board, watch_processes, board, leader)
+        in_background(shared, watch_start, shared, watched, profile)
+    in_background(shared, watch_processes, shared, leader)
 
 
-def _serve_status(listener: socket, board: Board, info: Mapping[str, str], group: Alone | Leader | Follower) -> None:
+def _serve_status(
+    listener: socket, shared: SharedState, info: Mapping[str, str], group: Alone | Leader | Follower
+) -> None:
     """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
     from entrypoints.serve.status import GROUP, Response, StatusServer, respond
 
     def answer(path: str) -> Response:
-        return group.answer() if path == GROUP else respond(path, board.state, info, board.now())
+        return group.answer() if path == GROUP else respond(path, shared.state, info, shared.now())
 
     StatusServer(listener, answer, take=getattr(group, "take", None)).run()

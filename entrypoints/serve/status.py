@@ -29,6 +29,7 @@ CLIENT_SECONDS = 5.0
 _PHRASES = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     409: "Conflict",

@@ -10,7 +10,7 @@ after half of the drain timeout at the latest. A second signal, or the end of th
 SIGINT is a person's, for whom no balancer needs time: it has no pause.
 
 One of several hosts that serve together joins the others before it starts vLLM, and ends with them
-(serve/together.py). A host without a server, when it is asked to stop, waits for the first host to end.
+(serve/rank_coordination.py). A host without a server, when it is asked to stop, waits for the first host to end.
 
 Nothing is restarted here. A server that makes no progress becomes not ready, then not alive, and the container's
 runtime decides (serve/progress.py). When one of vLLM's processes is lost, the server ends.
@@ -34,13 +34,13 @@ from entrypoints.core.errors import (
     EntrypointError,
 )
 from entrypoints.host.processes import children
-from entrypoints.serve.ending import TEARDOWN, TELL, End, Stop, asked_end, lost_stop, stop_at, unasked_end
+from entrypoints.serve.exit_status import TEARDOWN, TELL, End, Stop, lost_stop, requested_end, stop_at, unexpected_end
 from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send
 from entrypoints.serve.phases import READY, is_ready, phase, seconds
 
 if TYPE_CHECKING:
     from entrypoints.serve.phases import State
-    from entrypoints.serve.watch import Board
+    from entrypoints.serve.watch import SharedState
 
 
 def reap(leader: int) -> int | None:
@@ -60,13 +60,13 @@ def reap(leader: int) -> int | None:
 class Supervisor:
     """Supervises one vLLM process from start to exit."""
 
-    def __init__(self, job: ServeJob, board: Board, leader: int, say: Say) -> None:
+    def __init__(self, job: ServeJob, shared: SharedState, leader: int, say: Say) -> None:
         self._job = job
-        self._board = board
+        self._shared = shared
         self._leader = leader
         self._say = say
         self._stop: Stop | None = None
-        self.asked = False
+        self.stop_requested = False
         """Whether a signal asked this process to stop."""
         self._announced = False
         self._stalled = False
@@ -102,10 +102,10 @@ class Supervisor:
         if number not in STOPS:
             send(self._leader, number)
         elif self._stop is None:
-            self.asked = True
+            self.stop_requested = True
             self._begin_stop(f"{name} received", name, pauses=number == signal.SIGTERM)
-        elif self._board.state.leaving and not self.asked:  # all hosts are stopped, another one was the first
-            self.asked = True
+        elif self._shared.state.leaving and not self.stop_requested:  # all hosts are stopped, another one was the first
+            self.stop_requested = True
             self._stop = self._stop._replace(code=NOT_READY if self._job.until_ready else OK)
             self._say(f"{name} during a stop that rank 0 has begun for another rank")
         else:
@@ -114,7 +114,7 @@ class Supervisor:
 
     def _begin_stop(self, cause: str, name: str, *, pauses: bool) -> None:
         """Begin a stop because of a signal, here or at another rank; running requests get the drain timeout."""
-        state, now = self._board.state, time.monotonic()
+        state, now = self._shared.state, time.monotonic()
         if phase(state) == READY and not state.stalled:
             self._stop = self._drain(now, cause, self._job.drain_pause if pauses else 0.0)
             self._mark(self._job.drain_file.leave)
@@ -123,7 +123,7 @@ class Supervisor:
             code = NOT_READY if self._job.until_ready else STALLED if state.stalled else OK
             self._stop = stop_at(now, code, cause)
             told = "stopping a server without progress" if state.stalled else "stopping before it was ready"
-        self._board.note(stopping=f"stopping: {cause}")
+        self._shared.note(stopping=f"stopping: {cause}")
         self._say(f"{name}: {told}")
 
     def _drain(self, now: float, cause: str, pause: float) -> Stop:
@@ -143,7 +143,7 @@ class Supervisor:
         if self._job.headless:  # it sees no requests: it waits for rank 0
             return
         try:
-            in_background(self._board, watch_drain, self._board, self._job.endpoint)
+            in_background(self._shared, watch_drain, self._shared, self._job.endpoint)
         except EntrypointError as error:
             self._say(f"WARN running requests are not counted: {error.message}")
 
@@ -163,14 +163,14 @@ class Supervisor:
         self._end_with_group(now)
         if self._stop.drains and not self._refusing and now >= self._stop.refuse_at:
             self._refuse()
-        state = self._board.state
+        state = self._shared.state
         if self._stop.drains and state.lost and self._terminated_at is None:
             self._say(f"{state.lost}: stopping")
             self._stop = lost_stop(now, state, ready=True)
         early = state.idle or (state.unseen and self._job.drains_itself)
         if self._terminated_at is None and (early or now >= self._stop.term_at):
             self._terminated_at = now
-            self._board.note(ending=True)
+            self._shared.note(ending=True)
             send(self._leader, signal.SIGTERM)
         if self._terminated_at is not None and now >= self._stop.kill_at:
             self._say("vLLM did not exit in time: killing it")
@@ -178,7 +178,7 @@ class Supervisor:
 
     def _check_readiness(self, now: float) -> None:
         """Log once that vLLM is ready or wrong, and begin a stop if the job says so, or a process is lost."""
-        state = self._board.state
+        state = self._shared.state
         if state.lost:
             self._say(f"{state.lost}: stopping")
             self._stop = lost_stop(now, state, ready=phase(state) == READY)
@@ -210,8 +210,8 @@ class Supervisor:
 
     def _end_with_group(self, now: float) -> None:
         """Cut a drain short after another rank has ended, with which every request has."""
-        parted = self._board.state.parted
-        if parted and self._stop and self._stop.drains and self._terminated_at is None and not self._board.state.idle:
+        parted = self._shared.state.parted
+        if parted and self._stop and self._stop.drains and self._terminated_at is None and not self._shared.state.idle:
             self._say(f"{parted}: stopping")
             self._stop = stop_at(now, GROUP_ENDED, parted, TELL)
 
@@ -224,7 +224,7 @@ class Supervisor:
             self._mark(self._job.drain_file.leave)
         else:
             self._stop = stop_at(now, INTERNAL, cause)
-        self._board.note(stopping=f"stopping: {cause}")
+        self._shared.note(stopping=f"stopping: {cause}")
 
     def _tell_progress(self, stalled: str) -> None:
         """Log once that vLLM makes no progress, or makes it again."""
@@ -242,18 +242,18 @@ class Supervisor:
         self._expired = expired
 
     def _ready_lines(self) -> tuple[str, ...]:
-        state, now = self._board.state, self._board.now()
+        state, now = self._shared.state, self._shared.now()
         took = ", ".join(f"{name} {value:.1f}" for name, value in seconds(state, now).items())
         return f"ready after {now:.1f} s ({took})", *(f"known answer: {note}" for note in state.notes)
 
     def _kill(self) -> None:
         self._killed = True
-        self._board.note(ending=True)
+        self._shared.note(ending=True)
         send(-self._leader, signal.SIGKILL)
 
     def _kill_leftovers(self) -> None:
         """Kill the processes that vLLM left behind, and then their own orphans."""
-        self._board.note(ending=True)  # or their watch would name one of them as the cause
+        self._shared.note(ending=True)  # or their watch would name one of them as the cause
         send(-self._leader, signal.SIGKILL)
         while left := children(os.getpid()):
             for pid in left:
@@ -264,15 +264,15 @@ class Supervisor:
     def _end(self, code: int) -> End:
         """Return the end, given vLLM's own exit code (negative for a signal)."""
         passed = 128 - code if code < 0 else code
-        stop, state, limits = self._stop, self._board.state, self._job.limits()
+        stop, state, limits = self._stop, self._shared.state, self._job.limits()
         if state.parted and (stop is None or stop.cause == state.parted):
             return End(OK if self._job.until_ready and state.dismissed else GROUP_ENDED, state.parted)
-        if self._job.headless and self.asked:
+        if self._job.headless and self.stop_requested:
             state = state._replace(idle=not self._killed)  # the requests are at rank 0
-        asked = self._killed or self._terminated_at is not None
-        lost_requests = stop is not None and stop.drains and not state.idle and not asked
+        ended_by_us = self._killed or self._terminated_at is not None
+        lost_requests = stop is not None and stop.drains and not state.idle and not ended_by_us
         if stop is None or lost_requests or (state.lost and stop.cause == state.lost):
             until_ready, ready, prints = self._job.until_ready, self._announced, self._job.prints
-            return unasked_end(passed, state, limits, until_ready=until_ready, ready=ready, prints=prints)
+            return unexpected_end(passed, state, limits, until_ready=until_ready, ready=ready, prints=prints)
         cut = self._killed or (self._terminated_at is not None and stop.cut_at <= self._terminated_at)
-        return asked_end(stop, passed, state, limits, cut=cut)
+        return requested_end(stop, passed, state, limits, cut=cut)

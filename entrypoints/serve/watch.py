@@ -1,7 +1,7 @@
 """Watches vLLM start, answer and drain, and keeps the shared State. IO.
 
-Each watch runs in its own daemon thread, because a busy server can take long to answer. It writes to the Board, which
-wakes the supervisor.
+Each watch runs in its own daemon thread, because a busy server can take long to answer. It writes to the SharedState,
+which wakes the supervisor.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ CENSUS_EVERY = 4
 """Checks between two searches for new processes: a search reads every process of the container."""
 
 
-class Board:
-    """The start's State, shared between threads; `wake` is called after each change."""
+class SharedState:
+    """The start's State, for all threads; `wake` is called after each change."""
 
     def __init__(self, began: float, wake: Callable[[], None] = lambda: None) -> None:
         self._began = began
@@ -86,8 +86,8 @@ class Watched(NamedTuple):
     """Data-parallel engines on this host."""
 
 
-def in_background(board: Board, watch: Callable[..., None], *arguments: Any) -> None:
-    """Run a watch in a daemon thread; if it fails, the board notes a defect. Raises RuntimeError without a thread."""
+def in_background(shared: SharedState, watch: Callable[..., None], *arguments: Any) -> None:
+    """Run a watch in a daemon thread; if it fails, note a defect. Raises RuntimeError without a thread."""
 
     def run() -> None:
         try:
@@ -95,59 +95,59 @@ def in_background(board: Board, watch: Callable[..., None], *arguments: Any) -> 
         except Exception as error:  # noqa: BLE001 -- unseen, it would leave the last state in place
             from traceback import format_exc
 
-            board.note(defect=f"{watch.__name__}: {error!r}", trace=format_exc())
+            shared.note(defect=f"{watch.__name__}: {error!r}", trace=format_exc())
 
     threading.Thread(target=run, daemon=True).start()
 
 
-def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> None:
+def watch_start(shared: SharedState, watched: Watched, profile: Mapping[str, Any]) -> None:
     """Watch vLLM until it is ready, then check its health and progress periodically."""
     endpoint, leader = watched.endpoint, watched.leader
     loaded = False
-    while not _answers(board, endpoint):
+    while not _answers(shared, endpoint):
         processes = session(leader)
-        board.enter(observed_phase(processes, phase(board.state), loaded=loaded))
+        shared.enter(observed_phase(processes, phase(shared.state), loaded=loaded))
         loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
-    board.enter(KNOWN_ANSWER)
-    board.count(leader)  # all of them are there: from now on, none can end unnoticed
-    generates = _compare(board, watched, profile)
-    if watched.patience and not board.state.wrong:
-        progress = (board, endpoint, watched.patience, served_model(endpoint) if generates else "")
-        in_background(board, watch_progress, *progress)
-    while not board.state.wrong:
-        _answers(board, endpoint)
+    shared.enter(KNOWN_ANSWER)
+    shared.count(leader)  # all of them are there: from now on, none can end unnoticed
+    generates = _compare(shared, watched, profile)
+    if watched.patience and not shared.state.wrong:
+        progress = (shared, endpoint, watched.patience, served_model(endpoint) if generates else "")
+        in_background(shared, watch_progress, *progress)
+    while not shared.state.wrong:
+        _answers(shared, endpoint)
         time.sleep(HEARTBEAT)
 
 
-def watch_headless(board: Board, leader: int) -> None:
-    """Watch a rank without a server, until its group tells that it is ready (serve/together.py)."""
+def watch_headless(shared: SharedState, leader: int) -> None:
+    """Watch a rank without a server, until its group tells that it is ready (serve/rank_coordination.py)."""
     loaded = False
-    while phase(board.state) != READY:
+    while phase(shared.state) != READY:
         processes = session(leader)
-        board.enter(observed_phase(processes, phase(board.state), loaded=loaded))
+        shared.enter(observed_phase(processes, phase(shared.state), loaded=loaded))
         loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
 
 
-def watch_processes(board: Board, leader: int) -> None:
+def watch_processes(shared: SharedState, leader: int) -> None:
     """Note the first of vLLM's engine cores and workers, of any rank, that ends without being asked to.
 
     vLLM itself looks every five seconds, serves 200 on /health for a part of that time, and exits with 0.
     """
     checks = 0
-    while not board.state.ending:
-        ended = next((pid for pid in board.processes if not is_running(pid)), None)
-        if ended is not None and not board.state.ending:
-            board.note(lost=f"{board.processes[ended]} (process {ended}) ended without being asked to")
+    while not shared.state.ending:
+        ended = next((pid for pid in shared.processes if not is_running(pid)), None)
+        if ended is not None and not shared.state.ending:
+            shared.note(lost=f"{shared.processes[ended]} (process {ended}) ended without being asked to")
             return
         if checks % CENSUS_EVERY == 0:
-            board.count(leader)
+            shared.count(leader)
         checks += 1
         time.sleep(ALIVE_EVERY)
 
 
-def watch_drain(board: Board, endpoint: Endpoint) -> None:
+def watch_drain(shared: SharedState, endpoint: Endpoint) -> None:
     """Count running requests until there are none, then mark the server as idle."""
     zeros = 0
     while zeros < 2:  # noqa: PLR2004 -- see COUNT_EVERY
@@ -156,11 +156,11 @@ def watch_drain(board: Board, endpoint: Endpoint) -> None:
         except Unreachable:  # too busy to answer, or exited, which the supervisor notices
             running = 1
         if running is None:
-            board.note(unseen=True)
+            shared.note(unseen=True)
             return
         zeros = zeros + 1 if running == 0 else 0
         time.sleep(COUNT_EVERY)
-    board.note(idle=True)
+    shared.note(idle=True)
 
 
 def parse_running(text: str) -> float | None:
@@ -172,27 +172,27 @@ def parse_running(text: str) -> float | None:
         return None
 
 
-def _answers(board: Board, endpoint: Endpoint) -> bool:
+def _answers(shared: SharedState, endpoint: Endpoint) -> bool:
     try:
         healthy = ask(endpoint, "/health").status == HTTP_OK
     except Unreachable:
         healthy = False
-    if healthy != board.state.healthy:
-        board.note(healthy=healthy)
+    if healthy != shared.state.healthy:
+        shared.note(healthy=healthy)
     return healthy
 
 
-def _compare(board: Board, watched: Watched, profile: Mapping[str, Any]) -> bool:
+def _compare(shared: SharedState, watched: Watched, profile: Mapping[str, Any]) -> bool:
     """Repeat the comparison until the server answers; then mark it as ready or wrong. Tell whether it generates."""
     question = (watched.endpoint, profile, watched.model, watched.engines)
     verdict = verify_answers(*question)
     while verdict.outcome == UNANSWERED:
-        board.note(trouble=f"known answer: {verdict.reason}")  # /readyz shows it
+        shared.note(trouble=f"known answer: {verdict.reason}")  # /readyz shows it
         time.sleep(ASK_AGAIN)
         verdict = verify_answers(*question)
     if verdict.outcome == WRONG:
-        board.note(wrong=f"wrong answer: {verdict.reason}", notes=verdict.notes)
+        shared.note(wrong=f"wrong answer: {verdict.reason}", notes=verdict.notes)
         return True
-    board.note(verified=True, trouble="", notes=verdict.notes)
-    board.enter(READY)
+    shared.note(verified=True, trouble="", notes=verdict.notes)
+    shared.enter(READY)
     return verdict.generates

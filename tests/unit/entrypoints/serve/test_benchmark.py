@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from drydock.core.paths import ROOT
 from entrypoints.core.errors import HOST, NOT_READY, USAGE, EntrypointError
 from entrypoints.request.benchmark import Load
 from entrypoints.request.vllm_flags import parse_given
@@ -28,17 +27,19 @@ from entrypoints.serve.benchmark import (
     without_server,
 )
 from entrypoints.serve.client import Endpoint, Reply
+from tests.support.hosts import expect
 from tests.support.ports import free_port
 
-KIT = Kit("python3", "/plugin", {}, "/tmp/x")
+KIT = Kit("python3", {}, "/tmp/x")
 LOAD = Load(200, 50, 4, 40, 0.5)
 TOLD = {"id": "name", "root": "/models/m"}
-GCU = json.loads((ROOT / "images" / "gcu3.5-vllm0.9.2" / "profile.json").read_text())["thresholds"]
+RANDOM = "from vllm.benchmarks.datasets import add_random_dataset_base_args"
+GCU = expect.profile_in("gcu3.5-vllm0.9.2")["thresholds"]
 
 
-def test_vllms_benchmark_is_called_through_the_plugin_and_the_vendors_directly() -> None:
+def test_vllms_own_command_is_called_and_the_vendors_program_directly() -> None:
     assert command(find_program("serve", {}, "0.32.0"), KIT, ("-x",)) == (
-        "python3", "-m", "drydock_plugin.bench", "serve", "-x",
+        "python3", "-m", "vllm.entrypoints.cli.main", "bench", "serve", "-x",
     )  # fmt: skip
     assert command(find_program("serve", GCU, "0.9.2"), KIT, ("-x",))[1:3] == ("-m", "vllm_utils.benchmark_serving")
 
@@ -63,6 +64,17 @@ def test_lengths_are_spread_only_where_the_option_means_this() -> None:
     assert [ratio(version) for version in ("0.8.5", "0.9.0.1", "0.32.0")] == [False, True, True]
 
 
+@pytest.mark.parametrize(("source", "option"), [("", "--input-len"), (RANDOM, "--random-input-len")])
+def test_lengths_are_given_by_the_options_that_the_benchmark_uses(source: str, option: str, tmp_path: Path) -> None:
+    module = tmp_path / "vllm" / "benchmarks" / "throughput.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(source)
+    kit = KIT._replace(python=sys.executable, env={"PYTHONPATH": str(tmp_path)})
+    program = require(find_program("throughput", {}, "0.32.0"), kit, "0.32.0")
+
+    assert offline_words("throughput", LOAD, program, kit)[:2] == (option, "200")
+
+
 def test_a_model_that_the_user_names_is_the_only_one() -> None:
     words = serve_words(find_program("serve", {}, "0.32.0"), LOAD, "http://h:1", ("--model", "mine"), KIT, TOLD)
 
@@ -83,10 +95,11 @@ CONFIG = "host: 0.0.0.0\nport: 8123\nssl-certfile: /c.pem\napi-key: sk-file\n"
     ("words", "expected"),
     [
         ((), Endpoint("127.0.0.1", 8000, key="sk-env")),
+        (("--api-key", "a", "b"), Endpoint("127.0.0.1", 8000, key="a")),
         (("--config", "c.yaml"), Endpoint("127.0.0.1", 8123, tls=True, key="sk-file")),
         (
-            ("--config", "c.yaml", "--port=9", "--host", "h", "--api-key", "a", "b"),
-            Endpoint("h", 9, tls=True, key="a"),
+            ("--config", "c.yaml", "--port=9", "--host", "h"),
+            Endpoint("h", 9, tls=True, key="sk-file"),
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_a_certificate_means_tls() -> None:
 
 def test_the_key_on_the_command_line_wins_over_the_environment() -> None:
     assert parse_endpoint(("--api-key", "flag"), "", 1, {"VLLM_API_KEY": "variable"}).key == "flag"
-    assert parse_endpoint((), "", 1, {"VLLM_API_KEY": "variable"}).key == "variable"
+    assert parse_endpoint((), "", 1, {"VLLM_API_KEY": "\nfirst\nsecond"}).key == "first"
 
 
 def test_a_unix_socket_goes_before_host_and_port() -> None:

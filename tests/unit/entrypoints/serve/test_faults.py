@@ -14,7 +14,7 @@ import pytest
 
 from entrypoints.core import errors
 from entrypoints.host.processes import is_running
-from entrypoints.plan.supervision import MIDDLEWARE_NAME
+from entrypoints.plan.guard import NAME
 from entrypoints.serve.draining import DrainFile
 from tests.support.ports import free_port
 from tests.support.running import Run, Running, get
@@ -30,11 +30,6 @@ def last_line(server: Running) -> str:
 # --- a crash --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack(
-    what="an engine core is killed with SIGKILL, and vLLM exits with 0 five seconds later",
-    before="the server is ready for five seconds more, and its exit code is 0 or 7 by chance",
-    after="the server is not ready at once, and its exit code is 9",
-)
 def test_a_killed_engine_core_ends_the_server_and_is_named(run: Run) -> None:
     server = run(stub={"engine": True, "looks_every": 60.0})
     server.until_ready()
@@ -78,11 +73,6 @@ def test_a_stopped_engine_core_has_not_ended(run: Run) -> None:
 # --- no progress ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack(
-    what="an engine core hangs while requests run",
-    before="ready and alive forever",
-    after="not ready after the stall time, not alive after twice that time, ready again when it makes progress",
-)
 @pytest.mark.parametrize("reports", [True, False], ids=["requests are reported", "the engine hung while it was idle"])
 def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, reports: bool) -> None:
     server = run(stub={"engine": True, "token_delay": 0.01, "reports": reports}, stall=STALL)
@@ -100,11 +90,6 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, r
     assert "ready again: vLLM makes progress" in server.said()
 
 
-@pytest.mark.attack(
-    what="vLLM's API process hangs",
-    before="/livez stays 200 forever",
-    after="not ready, then /livez answers 503; ready again when it answers",
-)
 def test_a_hung_api_process_is_not_alive_and_recovers(run: Run) -> None:
     server = run(stall=STALL)
     server.until_ready()
@@ -153,13 +138,8 @@ def _tokens(server: Running) -> float:
 # --- a drain --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack(
-    what="clients go on sending requests to a server that drains",
-    before="after half of the drain timeout, 500 with the text: cannot schedule new futures",
-    after="503 with Retry-After and Connection: close; the running request is completed",
-)
 def test_new_requests_are_refused_well_while_the_running_one_ends(run: Run) -> None:
-    flags = ("--shutdown-timeout", "30", "--middleware", MIDDLEWARE_NAME)
+    flags = ("--shutdown-timeout", "30", "--middleware", NAME)
     server = run(stub={"token_delay": 0.05}, flags=flags, options={"drain_timeout": 10})
     server.until_ready()
     running = server.stream(tokens=40)
@@ -173,7 +153,7 @@ def test_new_requests_are_refused_well_while_the_running_one_ends(run: Run) -> N
 
 
 def test_during_the_pause_the_server_is_not_ready_and_still_serves(run: Run) -> None:
-    flags = ("--middleware", MIDDLEWARE_NAME)
+    flags = ("--middleware", NAME)
     server = run(flags=flags, options={"drain_pause": 6.0, "drain_timeout": 20.0})
     server.until_ready()
     server.signal()
@@ -198,11 +178,6 @@ def test_the_drain_file_is_gone_afterwards(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("drydock-draining*"))
 
 
-@pytest.mark.attack(
-    what="/tmp is full when the server is asked to stop",
-    before="vLLM was not told, went on taking requests, and cut them off at the end of the drain timeout",
-    after="the byte that tells it needs no space",
-)
 def test_a_server_on_a_full_disk_refuses_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_space(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -232,11 +207,6 @@ def test_a_vllm_that_only_printed_its_help_is_a_success(run: Run) -> None:
     assert last_line(server) == "drydock: ended with exit code 0: vLLM printed its help"
 
 
-@pytest.mark.attack(
-    what="vLLM ends with 0 while it still imports, for example because someone sends it SIGTERM",
-    before="exit code 0, so that no runtime starts it again",
-    after="exit code 9",
-)
 def test_a_vllm_that_ends_before_it_loads_a_model_is_no_success(run: Run) -> None:
     server = run(stub={"dies_with": 0})
     assert server.exit_code() == errors.DIED
@@ -253,11 +223,6 @@ def test_every_exit_code_of_an_end_is_in_the_table() -> None:
 # --- answers that are odd -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack(
-    what="vLLM's /metrics sends a byte now and then, and never ends",
-    before="the watch waits for the end for ever, and a server that hangs stays ready",
-    after="an answer has a time limit as a whole; the server is not ready",
-)
 def test_counters_that_drip_are_no_answer(run: Run) -> None:
     server = run(stub={"metrics": "drip"}, stall=STALL)
     server.until(lambda: "ready after" in server.said(), "ready")
@@ -275,11 +240,6 @@ def test_counters_that_are_endless_or_elsewhere_do_no_harm(run: Run, metrics: st
     assert server.exit_code() == 0
 
 
-@pytest.mark.attack(
-    what="an embedding model's server, or one with an unknown key, is idle",
-    before="it is asked for a completion again and again, which it refuses or fails",
-    after="only a server that has completed a prompt before is asked for a token",
-)
 @pytest.mark.parametrize("refuses", [{"generates": False}, {"fails_with": 501}])
 def test_a_server_that_never_generated_is_not_asked_for_tokens(run: Run, refuses: dict[str, object]) -> None:
     server = run(stub={"engine": True, **refuses}, stall=STALL)
@@ -293,11 +253,21 @@ def test_a_server_that_never_generated_is_not_asked_for_tokens(run: Run, refuses
 # --- the supervisor itself ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack(
-    what="the reader of the log goes away, as in docker run … 2>&1 | head -1",
-    before="a BrokenPipeError ends the supervisor, and vLLM goes on without one",
-    after="the server goes on without a log, and ends with the right exit code",
-)
+@pytest.mark.parametrize("stub", [{}, {"ignores_sigterm": True}, {"killed": True}], ids=" ".join)
+def test_vllm_ends_with_a_supervisor_that_is_killed(run: Run, stub: dict[str, bool]) -> None:
+    killed = stub.pop("killed", False)
+    server = run(stub={"engine": True, "looks_every": 60.0, **stub})
+    server.until_ready()
+    processes, port = (server.leader(), server.engine()), server.status_port()
+    for pid in (server.process.pid, *processes[:killed]):
+        os.kill(pid, signal.SIGKILL)
+    server.until(lambda: not any(map(is_running, processes)), "the end of vLLM")
+
+    assert server.process.wait() == -signal.SIGKILL
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/livez")
+
+
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "a pipe without a reader"])
 def test_a_server_without_a_reader_of_its_log_goes_on(run: Run, closed: bool) -> None:
     server = run(stub={"engine": True}, blind="closed" if closed else "pipe", options={"status_port": free_port()})
@@ -307,11 +277,21 @@ def test_a_server_without_a_reader_of_its_log_goes_on(run: Run, closed: bool) ->
     assert server.exit_code() == 0
 
 
-@pytest.mark.attack(
-    what="a watch of the supervisor fails: a file of weights has a line separator in its name",
-    before="the watch ends unseen, and the server never becomes ready",
-    after="the name is read as a whole",
-)
+@pytest.mark.parametrize("read", [False, True], ids=["never read", "read later"])
+def test_a_log_that_is_not_read_stops_no_server(run: Run, read: bool) -> None:
+    server = run(stub={"engine": True}, blind="full", options={"status_port": free_port()})
+    port = server.start.options["status_port"]
+    server.until(lambda: _is_ready(port), "ready")
+    while read and b"drydock: cache" not in server.reading.read1():
+        pass  # what the pipe was full of
+    server.signal()
+    assert server.exit_code() == 0
+    if read:
+        log = server.reading.read()
+        assert b" messages dropped here" in log
+        assert b"ended with exit code 0" in log.splitlines()[-1]
+
+
 def test_a_file_of_weights_may_have_any_name(run: Run, tmp_path: Path) -> None:
     weights = tmp_path / "a\u2028 \u2028b.safetensors"
     weights.write_bytes(bytes(4096))
@@ -319,11 +299,6 @@ def test_a_file_of_weights_may_have_any_name(run: Run, tmp_path: Path) -> None:
     server.until_ready()
 
 
-@pytest.mark.attack(
-    what="a watch of the supervisor fails for a reason that no one expected",
-    before="its last state stays for ever, for example ready",
-    after="the server drains, and ends with exit code 70 and the traceback",
-)
 def test_a_server_that_nothing_watches_drains_and_ends(run: Run) -> None:
     server = run(broken="watch_processes", options={"drain_timeout": 3.0})
     assert server.exit_code() == errors.INTERNAL
@@ -331,11 +306,6 @@ def test_a_server_that_nothing_watches_drains_and_ends(run: Run) -> None:
     assert "Traceback" in server.said()
 
 
-@pytest.mark.attack(
-    what="an engine core is killed while requests drain, and vLLM does not notice",
-    before="the drain waits until its timeout, and the exit code 137 blames the timeout",
-    after="exit code 9, with the process",
-)
 def test_a_process_that_is_lost_while_draining_is_named(run: Run) -> None:
     server = run(stub={"engine": True, "token_delay": 0.05, "looks_every": 60.0}, options={"drain_timeout": 30})
     server.until_ready()

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from entrypoints.core import errors
-from entrypoints.core.records import ServePlan
+from entrypoints.core.records import Group, ServePlan
+from entrypoints.request.arguments import Options
 from entrypoints.serve.health import PROMPT
-from entrypoints.serve.launch import bind, environment
+from entrypoints.serve.launch import as_member, bind, environment
 from tests.support.ports import free_port
 from tests.support.running import Run, is_running
 
@@ -294,7 +295,29 @@ def test_a_read_only_tmp_is_refused(run: Run) -> None:
 
 def test_vllm_inherits_the_environment_with_the_plans_on_top() -> None:
     plan = ServePlan((sys.executable,), {"A": "plan"}, (), (), "", "", 0)
-    assert environment(plan, {"A": "inherited", "B": "kept"}) == {"A": "plan", "B": "kept"}
+    env = {"A": "inherited", "B": "kept", "DRYDOCK_GROUP_SECRET": "of the supervisor"}
+    assert environment(plan, env) == {"A": "plan", "B": "kept"}
+
+
+def test_a_group_secret_comes_from_a_file_or_the_environment_and_is_long_enough(tmp_path: Path) -> None:
+    plan = ServePlan((sys.executable,), {}, (), (), "", "", 0, group=Group(0, 2, "10.0.0.1"))
+    long, short = tmp_path / "long", tmp_path / "short"
+    long.write_text(f"{'f' * 16}\n")
+    short.write_text("fifteen bytes.\n")
+    variable = {"DRYDOCK_GROUP_SECRET": "e" * 16}
+
+    for path, env, secret in ((long, variable, b"f" * 16), ("", variable, b"e" * 16), ("", {}, b"")):
+        member = as_member(plan, Options(group_secret_file=str(path)), env)
+        assert member
+        assert member.secret == secret
+    for path, env, message in (
+        (short, variable, f"--group-secret-file {short}: found 14 bytes, expected at least 16"),
+        ("", {"DRYDOCK_GROUP_SECRET": "short"}, "DRYDOCK_GROUP_SECRET: found 5 bytes, expected at least 16"),
+        (tmp_path / "none", {}, f"--group-secret-file {tmp_path / 'none'}: No such file or directory"),
+    ):
+        with pytest.raises(errors.EntrypointError) as raised:
+            as_member(plan, Options(group_secret_file=str(path)), env)
+        assert (raised.value.code, raised.value.message) == (errors.USAGE, message)
 
 
 def test_a_kubernetes_service_link_is_not_taken_for_a_port() -> None:

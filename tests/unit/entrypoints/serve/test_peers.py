@@ -19,11 +19,11 @@ from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Finding
 from entrypoints.host.host import Host
 from entrypoints.request.arguments import parse_arguments
-from entrypoints.serve import peers, route
-from entrypoints.serve.fabric import as_findings, judge_peers, mtu, rdma
-from entrypoints.serve.peers import Asked, Meeting, Seen, look, parse_peers
+from entrypoints.serve import network_path, peers
+from entrypoints.serve.network_path import Route, interface_of, interfaces, links, read_route
+from entrypoints.serve.peer_findings import as_findings, judge_peers, mtu, rdma
+from entrypoints.serve.peers import Meeting, ObservedPeer, PeerCheck, look, parse_peers
 from entrypoints.serve.ports import bound_at
-from entrypoints.serve.route import Route, interface_of, interfaces, links, read_route
 from entrypoints.serve.status import Response, StatusServer
 from tests.support.hosts import expect
 from tests.support.ports import free_port
@@ -31,7 +31,7 @@ from tests.support.running import Run
 
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 KNOWN = expect.profile_of("cpu-xeon8380-2s")["findings"]
-Found = tuple[tuple[Seen, ...], Mapping[int, str]]
+Found = tuple[tuple[ObservedPeer, ...], Mapping[int, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +41,15 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked((THERE,), free_port(), (free_port(),), wait=1.0, bind=HERE)
+def asked() -> PeerCheck:
+    return PeerCheck((THERE,), free_port(), (free_port(),), wait=1.0, bind=HERE)
 
 
-def both(first: Asked, second: Asked) -> list[Found]:
+def both(first: PeerCheck, second: PeerCheck) -> list[Found]:
     """Check on two hosts at the same time."""
     found: list[Found] = [((), {}), ((), {})]
 
-    def run(number: int, asked: Asked) -> None:
+    def run(number: int, asked: PeerCheck) -> None:
         found[number] = look(asked)
 
     threads = [threading.Thread(target=run, args=pair) for pair in enumerate((first, second))]
@@ -60,7 +60,7 @@ def both(first: Asked, second: Asked) -> list[Found]:
     return found
 
 
-def judged(asked: Asked, found: Found, named: Mapping[str, str] | None = None) -> list[Finding]:
+def judged(asked: PeerCheck, found: Found, named: Mapping[str, str] | None = None) -> list[Finding]:
     links = {"ib0": True, "eth1": False}
     return list(as_findings(judge_peers(asked, *found, named or {}, links, Host()), KNOWN))
 
@@ -69,25 +69,25 @@ def by_id(findings: list[Finding]) -> dict[str, str]:
     return {finding.id: finding.severity for finding in findings}
 
 
-def test_hosts_that_reach_each_other_pass(asked: Asked) -> None:
+def test_hosts_that_reach_each_other_pass(asked: PeerCheck) -> None:
     here, there = both(asked._replace(wait=10.0), asked._replace(peers=(HERE,), bind=THERE, wait=10.0))
     for found in (here, there):
         severities = by_id(judged(asked, found))
         assert {severities[f"NET-00{number}"] for number in (1, 2, 3, 4, 5, 8, 9)} == {"PASS"}
 
 
-def test_a_check_ends_as_soon_as_both_hosts_know_all(asked: Asked) -> None:
+def test_a_check_ends_as_soon_as_both_hosts_know_all(asked: PeerCheck) -> None:
     began = time.monotonic()
     both(asked._replace(wait=30.0), asked._replace(peers=(HERE,), bind=THERE, wait=30.0))
     assert time.monotonic() - began < 25
 
 
-def test_the_host_itself_may_be_among_the_peers(asked: Asked) -> None:
+def test_the_host_itself_may_be_among_the_peers(asked: PeerCheck) -> None:
     seen, busy = look(asked._replace(peers=(HERE, THERE), wait=0.0))
     assert ([each.name for each in seen], busy) == ([THERE], {})
 
 
-def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: PeerCheck, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy peer answers late, and ends as soon as this host needs nothing more of it."""
     monkeypatch.setattr(peers, "TRY", 0.5)
     queries: list[str] = []
@@ -119,14 +119,14 @@ def test_a_peer_is_told_to_end_only_after_its_answer_came(asked: Asked, monkeypa
     ],
 )
 def test_names_that_lead_to_this_host_are_no_other_hosts(
-    asked: Asked, bind: str, names: tuple[str, ...], message: str
+    asked: PeerCheck, bind: str, names: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(EntrypointError, match=f"{message}, expected another host") as raised:
         look(asked._replace(peers=names, bind=bind, wait=0.0))
     assert raised.value.code == USAGE
 
 
-def test_a_host_where_nothing_listens_fails_in_time(asked: Asked) -> None:
+def test_a_host_where_nothing_listens_fails_in_time(asked: PeerCheck) -> None:
     began = time.monotonic()
     found = look(asked)
     severities = by_id(judged(asked, found))
@@ -137,7 +137,7 @@ def test_a_host_where_nothing_listens_fails_in_time(asked: Asked) -> None:
     assert "Connection refused" in str(judged(asked, found))
 
 
-def test_a_name_without_an_address_is_named(asked: Asked) -> None:
+def test_a_name_without_an_address_is_named(asked: PeerCheck) -> None:
     findings = judged(asked, look(asked._replace(peers=("no-such-host.invalid",), wait=0.0)))
     failed = [finding for finding in findings if finding.severity == "FAIL"]
 
@@ -145,7 +145,7 @@ def test_a_name_without_an_address_is_named(asked: Asked) -> None:
     assert "no-such-host.invalid" in failed[0].text
 
 
-def test_a_port_in_use_is_a_finding(asked: Asked) -> None:
+def test_a_port_in_use_is_a_finding(asked: PeerCheck) -> None:
     with bound_at(HERE, asked.ports[0]):
         findings = judged(asked, look(asked._replace(wait=0.0)))
 
@@ -154,7 +154,7 @@ def test_a_port_in_use_is_a_finding(asked: Asked) -> None:
     ]
 
 
-def test_a_host_that_is_reached_but_does_not_reach_back_fails(asked: Asked) -> None:
+def test_a_host_that_is_reached_but_does_not_reach_back_fails(asked: PeerCheck) -> None:
     """The other host checks, but its own requests never arrive."""
     meeting = Meeting()
     listener = bound_at(THERE, asked.status_port)
@@ -165,7 +165,7 @@ def test_a_host_that_is_reached_but_does_not_reach_back_fails(asked: Asked) -> N
     assert (severities["NET-002"], severities["NET-003"]) == ("PASS", "FAIL")
 
 
-def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: Asked, run: Run) -> None:
+def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: PeerCheck, run: Run) -> None:
     server = run(stub={})
     server.until_ready()
     seen = look(asked._replace(peers=("127.0.0.1",), status_port=server.status_port(), ports=(server.start.port,)))[0]
@@ -174,7 +174,7 @@ def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: Asked, ru
     assert by_id(judged(asked, (seen, {})))["NET-003"] == "UNKNOWN"
 
 
-def test_another_programs_port_is_no_host_of_ours(asked: Asked) -> None:
+def test_another_programs_port_is_no_host_of_ours(asked: PeerCheck) -> None:
     listener = bound_at(THERE, asked.status_port)
     server = StatusServer(listener, lambda _: Response(404, "{}"))
     threading.Thread(target=server.run, daemon=True).start()
@@ -209,7 +209,7 @@ def test_peers_are_asked_by_a_limited_number_of_threads() -> None:
     assert before < max(running) <= before + peers.THREADS
 
 
-def test_the_ways_to_peers_are_measured_at_the_same_time(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ways_to_peers_are_measured_at_the_same_time(asked: PeerCheck, monkeypatch: pytest.MonkeyPatch) -> None:
     both_begun = threading.Barrier(2, timeout=5)
     monkeypatch.setattr(peers, "read_route", lambda *_: Route(str(both_begun.wait() >= 0)))
     seen = look(asked._replace(peers=(THERE, "127.0.0.4"), wait=0.0))[0]
@@ -223,22 +223,22 @@ def test_a_clock_is_compared_by_whole_seconds() -> None:
     assert peers._ahead("Sun, 06 Nov 1994 08:49:37 GMT", 784111787.0, 784111787.5) == -9
     assert peers._ahead("yesterday", 0, 1) is None
     for clock, severity in ((9.5, "WARN"), (-9.0, "WARN"), (1.0, "PASS"), (None, "UNKNOWN")):
-        found = (Seen("n1", ("10.0.0.1",), checks=True, clock=clock),)
-        assert by_id(judged(Asked(("n1",)), (found, {})))["NET-009"] == severity
+        found = (ObservedPeer("n1", ("10.0.0.1",), checks=True, clock=clock),)
+        assert by_id(judged(PeerCheck(("n1",)), (found, {})))["NET-009"] == severity
 
 
 def test_the_named_interface_must_be_there_and_carry_the_route() -> None:
-    found = ((Seen("n1", ("10.0.0.1",), route=Route("10.0.0.9", "ib0", 9000, True)),), {})
+    found = ((ObservedPeer("n1", ("10.0.0.1",), route=Route("10.0.0.9", "ib0", 9000, True)),), {})
 
     def outcome(names: str) -> tuple[str, str]:
-        severities = by_id(judged(Asked(("n1",)), found, {"GLOO_SOCKET_IFNAME": names}))
+        severities = by_id(judged(PeerCheck(("n1",)), found, {"GLOO_SOCKET_IFNAME": names}))
         return severities["NET-006"], severities["NET-007"]
 
     assert outcome("ib0") == ("PASS", "PASS")
     assert outcome("eth1") == ("FAIL", "WARN")
     assert outcome("eth9") == ("FAIL", "WARN")
     assert outcome("=ib0") == ("PASS", "PASS")
-    assert "NET-006" not in by_id(judged(Asked(("n1",)), found, {"NCCL_SOCKET_IFNAME": "^docker0"}))
+    assert "NET-006" not in by_id(judged(PeerCheck(("n1",)), found, {"NCCL_SOCKET_IFNAME": "^docker0"}))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_the_named_interface_must_be_there_and_carry_the_route() -> None:
     ],
 )
 def test_the_mtu_is_the_ways_or_else_that_of_both_ends(way: Route, other: Mapping[str, int], good: bool | None) -> None:
-    assert mtu(Seen("n1", ("10.0.0.1",), route=way, mtus=other)).good is good
+    assert mtu(ObservedPeer("n1", ("10.0.0.1",), route=way, mtus=other)).good is good
 
 
 def test_a_datagram_of_the_interfaces_size_arrives_on_loopback() -> None:
@@ -263,11 +263,11 @@ def test_a_datagram_of_the_interfaces_size_arrives_on_loopback() -> None:
 
 
 def test_a_router_that_lets_less_through_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route, "_send", lambda _, size: errno.ECONNREFUSED if size < 1000 else errno.EMSGSIZE)
+    monkeypatch.setattr(network_path, "_send", lambda _, size: errno.ECONNREFUSED if size < 1000 else errno.EMSGSIZE)
     assert read_route("127.0.0.1", 9).arrives is False
-    monkeypatch.setattr(route, "_send", lambda _, size: errno.ECONNREFUSED if size < 1000 else 0)
+    monkeypatch.setattr(network_path, "_send", lambda _, size: errno.ECONNREFUSED if size < 1000 else 0)
     assert read_route("127.0.0.1", 9).arrives is False  # a black hole: the small one arrives, the large one does not
-    monkeypatch.setattr(route, "_send", lambda *_: 0)
+    monkeypatch.setattr(network_path, "_send", lambda *_: 0)
     assert read_route("127.0.0.1", 9).arrives is None  # nobody answers: nothing is known
 
 
@@ -304,7 +304,7 @@ def test_options_are_parsed() -> None:
     words = ("check", "--peers", "n1,,[::1]", *ports, "--peers-wait", "3")
     parsed = parse_arguments(words)
     asked = parse_peers(parsed.peers, parsed.peer_ports, parsed.options.status_port, parsed.peers_wait)
-    assert asked == Asked(("n1", "::1"), 9001, (8000, 29501), 3.0)
+    assert asked == PeerCheck(("n1", "::1"), 9001, (8000, 29501), 3.0)
     for names in (",", "[]", "n 1", "http://n1", ",".join(["n"] * 1025)):
         with pytest.raises(EntrypointError, match="expected at most 1024 names"):
             parse_arguments(("check", "--peers", names))
@@ -328,7 +328,7 @@ def test_the_verb_prints_the_findings_and_fails(capsys: pytest.CaptureFixture[st
     assert (found["NET-001"], found["NET-005"], found["NET-006"]) == ("FAIL", "PASS", "FAIL")
 
 
-def test_findings_are_junit_as_those_of_other_checks(asked: Asked) -> None:
+def test_findings_are_junit_as_those_of_other_checks(asked: PeerCheck) -> None:
     findings = judged(asked, look(asked._replace(wait=0.0)))
     text = as_junit(findings, "drydock.cpu")
 

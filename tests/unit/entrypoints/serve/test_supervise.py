@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
-from entrypoints.serve.ending import KILLED, End, Stop, advice, asked_end, exit_code, stop_at, unasked_end
+from entrypoints.serve.exit_status import KILLED, End, Stop, advice, exit_code, requested_end, stop_at, unexpected_end
 from entrypoints.serve.phases import IMPORT, LOAD, READY, State
 
 DRAIN = Stop(code=OK, drains=True, refuse_at=9.0, term_at=10.0, cut_at=20.0, kill_at=24.0)
@@ -45,26 +45,26 @@ STARTED = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
 OOM = "the kernel's OOM killer ended 1 process"
 
 
-def unasked(
+def unexpected(
     passed: int, state: State = SERVED, limits: str = "", *, until_ready: bool = False, prints: bool = False
 ) -> End:
-    return unasked_end(passed, state, limits, until_ready=until_ready, ready=state is SERVED, prints=prints)
+    return unexpected_end(passed, state, limits, until_ready=until_ready, ready=state is SERVED, prints=prints)
 
 
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        (unasked(0), DIED),
-        (unasked(0, STARTED), DIED),
-        (unasked(0, STARTED, prints=True), OK),
-        (unasked(0, STARTED, "the pids limit, for a thread that nobody needed", prints=True), OK),
-        (unasked(0, prints=True), DIED),
-        (unasked(0, State(entered=(("plan", 0.0), (LOAD, 1.0)))), DIED),
-        (unasked(0, STARTED, until_ready=True), NOT_READY),
-        (unasked(139), 139),
-        (unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7)")), DIED),
-        (unasked(137, limits=OOM), LIMITED),
-        (unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7)"), OOM), LIMITED),
+        (unexpected(0), DIED),
+        (unexpected(0, STARTED), DIED),
+        (unexpected(0, STARTED, prints=True), OK),
+        (unexpected(0, STARTED, "the pids limit, for a thread that nobody needed", prints=True), OK),
+        (unexpected(0, prints=True), DIED),
+        (unexpected(0, State(entered=(("plan", 0.0), (LOAD, 1.0)))), DIED),
+        (unexpected(0, STARTED, until_ready=True), NOT_READY),
+        (unexpected(139), 139),
+        (unexpected(0, SERVED._replace(lost="VLLM::EngineCore (process 7)")), DIED),
+        (unexpected(137, limits=OOM), LIMITED),
+        (unexpected(0, SERVED._replace(lost="VLLM::EngineCore (process 7)"), OOM), LIMITED),
     ],
 )
 def test_a_0_counts_only_if_help_was_asked_for(end: End, code: int) -> None:
@@ -72,18 +72,18 @@ def test_a_0_counts_only_if_help_was_asked_for(end: End, code: int) -> None:
 
 
 def test_the_cause_names_the_process_and_the_limit() -> None:
-    end = unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7) ended"), OOM)
+    end = unexpected(0, SERVED._replace(lost="VLLM::EngineCore (process 7) ended"), OOM)
     assert end.cause == f"VLLM::EngineCore (process 7) ended; {OOM}"
 
 
 @pytest.mark.parametrize(
     ("end", "failed"),
     [
-        (unasked(1, STARTED), True),
-        (unasked(1), False),
-        (unasked(137, STARTED, OOM), False),
-        (unasked(0, STARTED), False),
-        (asked_end(stop_at(0.0, WRONG_ANSWER, "wrong answer"), 0, State(wrong="x"), "", cut=False), True),
+        (unexpected(1, STARTED), True),
+        (unexpected(1), False),
+        (unexpected(137, STARTED, OOM), False),
+        (unexpected(0, STARTED), False),
+        (requested_end(stop_at(0.0, WRONG_ANSWER, "wrong answer"), 0, State(wrong="x"), "", cut=False), True),
     ],
 )
 def test_caches_are_suspected_of_failed_starts_that_no_limit_explains(end: End, failed: bool) -> None:
@@ -92,21 +92,21 @@ def test_caches_are_suspected_of_failed_starts_that_no_limit_explains(end: End, 
 
 def test_remedies_for_too_little_memory_are_named_in_their_order_after_a_failed_start() -> None:
     remedies = ("a lower --gpu-memory-utilization", "--enforce-eager")
-    failed = unasked(1, STARTED)
+    failed = unexpected(1, STARTED)
 
     assert advice(failed, remedies) == (
         "; if the log above says out of memory, try in this order: a lower --gpu-memory-utilization, --enforce-eager"
     )
     assert not advice(failed, ())
-    assert not advice(unasked(1), remedies)  # it was ready
-    assert not advice(unasked(137, STARTED, OOM), remedies)  # the host's memory, for which there are other remedies
+    assert not advice(unexpected(1), remedies)  # it was ready
+    assert not advice(unexpected(137, STARTED, OOM), remedies)  # the host's memory, for which there are other remedies
     assert not advice(End(WRONG_ANSWER, "wrong answer", failed=True), remedies)
 
 
 def test_a_stop_that_was_asked_for_says_so() -> None:
-    drained = asked_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED._replace(idle=True), "", cut=False)
-    cut = asked_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED, OOM, cut=True)
-    stalled = asked_end(stop_at(0.0, STALLED, "SIGTERM received"), 0, State(stalled="no token"), "", cut=False)
+    drained = requested_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED._replace(idle=True), "", cut=False)
+    cut = requested_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED, OOM, cut=True)
+    stalled = requested_end(stop_at(0.0, STALLED, "SIGTERM received"), 0, State(stalled="no token"), "", cut=False)
     assert drained == End(OK, "SIGTERM received: every request had ended")
     assert cut == End(KILLED, f"SIGTERM received: requests were cut off; {OOM}")
     assert stalled == End(STALLED, "SIGTERM received: requests were lost, because no token")

@@ -1,11 +1,11 @@
-"""The board, and counting running requests."""
+"""The shared, and counting running requests."""
 
 from __future__ import annotations
 
 import pytest
 
 from entrypoints.serve.phases import READY, SPAWN
-from entrypoints.serve.watch import Board, parse_running
+from entrypoints.serve.watch import SharedState, parse_running
 
 METRICS = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="a b"} 2.0
@@ -27,10 +27,10 @@ def test_metrics_that_count_no_requests_are_unknown_and_not_zero(text: str) -> N
 
 def test_each_change_wakes_the_supervisor() -> None:
     woken: list[int] = []
-    board = Board(0.0, lambda: woken.append(1))
-    board.enter(SPAWN, 0.5)
-    board.note(healthy=True)
-    board.enter(READY, 2.0)
+    shared = SharedState(0.0, lambda: woken.append(1))
+    shared.enter(SPAWN, 0.5)
+    shared.note(healthy=True)
+    shared.enter(READY, 2.0)
     assert len(woken) == 3
-    assert board.state.entered == (("plan", 0.0), (SPAWN, 0.5), (READY, 2.0))
-    assert board.state.healthy
+    assert shared.state.entered == (("plan", 0.0), (SPAWN, 0.5), (READY, 2.0))
+    assert shared.state.healthy

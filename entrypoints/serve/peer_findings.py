@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import PASS, UNKNOWN, notice, tell
 from entrypoints.core.records import Finding, Notice
 from entrypoints.host.host import Host
-from entrypoints.serve.peers import Asked, Seen
+from entrypoints.serve.peers import ObservedPeer, PeerCheck
 
 CLOCKS_AT_MOST = 2.0
 """Seconds between two clocks: the date of an answer has whole seconds."""
@@ -25,8 +25,8 @@ class Judged(NamedTuple):
 
 
 def judge_peers(
-    asked: Asked,
-    seen: tuple[Seen, ...],
+    check: PeerCheck,
+    seen: tuple[ObservedPeer, ...],
     busy: Mapping[int, str],
     named: Mapping[str, str],
     links: Mapping[str, bool],
@@ -37,11 +37,11 @@ def judge_peers(
     `busy` are ports of this host in use, `named` the variables that name an interface, `links` the interfaces and
     whether each is up.
     """
-    yield from _own_ports(asked, busy)
+    yield from _own_ports(check, busy)
     yield from _own_interfaces(named, links)
     yield from rdma(host)
     for each in seen:
-        yield from _peer(each, asked, named)
+        yield from _peer(each, check, named)
 
 
 def as_findings(judged: Iterator[Judged], known: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -53,8 +53,8 @@ def _finding(finding: Finding, *, good: bool | None) -> Finding:
     return finding._replace(severity=UNKNOWN if good is None else PASS if good else finding.severity)
 
 
-def _own_ports(asked: Asked, busy: Mapping[int, str]) -> Iterator[Judged]:
-    for port in (asked.status_port, *asked.ports):
+def _own_ports(check: PeerCheck, busy: Mapping[int, str]) -> Iterator[Judged]:
+    for port in (check.status_port, *check.ports):
         found = busy.get(port, "")
         yield Judged(notice("NET-005", f"port {port}: {found or 'free'}", "free", port=str(port)), not found)
 
@@ -85,7 +85,7 @@ def rdma(host: Host) -> Iterator[Judged]:
         yield Judged(judged, (state.endswith("ACTIVE") and bool(valid)) if known else None)
 
 
-def _peer(seen: Seen, asked: Asked, named: Mapping[str, str]) -> Iterator[Judged]:
+def _peer(seen: ObservedPeer, check: PeerCheck, named: Mapping[str, str]) -> Iterator[Judged]:
     """Judge one peer; what depends on an answer is left out without one."""
     name = seen.name
     found = ", ".join(seen.addresses) or seen.failure
@@ -94,7 +94,7 @@ def _peer(seen: Seen, asked: Asked, named: Mapping[str, str]) -> Iterator[Judged
         return
     found = seen.failure or "answers"
     expected = "an answer of drydock's check or server"
-    told = notice("NET-002", f"{name} port {asked.status_port}: {found}", expected, peer=name)
+    told = notice("NET-002", f"{name} port {check.status_port}: {found}", expected, peer=name)
     yield Judged(told, not seen.failure)
     for port, reason in seen.ports.items():
         told = notice("NET-004", f"{name} port {port}: {reason or 'reached'}", "reached", peer=name, port=str(port))
@@ -110,7 +110,7 @@ def _peer(seen: Seen, asked: Asked, named: Mapping[str, str]) -> Iterator[Judged
     yield Judged(notice("NET-009", f"{name}'s clock {ahead}", f"at most {CLOCKS_AT_MOST:g} s", peer=name), clock)
 
 
-def _route(seen: Seen, named: Mapping[str, str]) -> Iterator[Judged]:
+def _route(seen: ObservedPeer, named: Mapping[str, str]) -> Iterator[Judged]:
     route, name = seen.route, seen.name
     for variable, text in sorted(named.items()):
         if not text.startswith("^"):
@@ -120,7 +120,7 @@ def _route(seen: Seen, named: Mapping[str, str]) -> Iterator[Judged]:
     yield mtu(seen)
 
 
-def mtu(seen: Seen) -> Judged:
+def mtu(seen: ObservedPeer) -> Judged:
     """Judge whether packets of the interface's size arrive; if no host tells, whether the other end's size is equal."""
     route, name = seen.route, seen.name
     found = f"{route.interface} has an MTU of {route.mtu}" if route.mtu else "the interface's MTU is not known"

@@ -70,7 +70,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
     return stop.code if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
 
 
-def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) -> End:
+def requested_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) -> End:
     """Return the end after a stop that a signal asked for, or that became necessary."""
     code = exit_code(stop, passed, idle=state.idle, cut=cut)
     how = {
@@ -86,7 +86,7 @@ def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) 
     return End(code, state.wrong if code == WRONG_ANSWER else told, failed=code == WRONG_ANSWER)
 
 
-def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool, prints: bool) -> End:
+def unexpected_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool, prints: bool) -> End:
     """Return the end of a vLLM that no one asked to stop. `limits`: which limit of the container was enforced.
 
     `prints`: it was only asked to print its help.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
@@ -14,15 +15,16 @@ import pytest
 
 from entrypoints.core import errors
 from entrypoints.host.processes import children
-from entrypoints.serve.group import Member
-from entrypoints.serve.together import Leader
-from entrypoints.serve.watch import Board
+from entrypoints.serve.rank_coordination import Leader
+from entrypoints.serve.rank_protocol import Member
+from entrypoints.serve.watch import SharedState
 from tests.support.ports import free_port
 from tests.support.running import Run, Running, get
 
 PATIENCE = 5.0
 """Seconds: on a busy machine a rank may be silent for some."""
 HOSTS = 3
+SECRET, OTHER = "the secret of a test", "the secret of another"
 
 
 class Ranks(NamedTuple):
@@ -38,18 +40,19 @@ class Ranks(NamedTuple):
 
 @pytest.fixture
 def group(run: Run) -> Callable[..., Ranks]:
-    """Start ranks; keywords are options of all of them."""
+    """Start ranks; keywords are options of all of them, `secret` theirs."""
 
-    def begin(ranks: tuple[int, ...] = tuple(range(HOSTS)), **options: Any) -> Ranks:
+    def begin(ranks: tuple[int, ...] = tuple(range(HOSTS)), secret: str = SECRET, **options: Any) -> Ranks:
         leader = free_port()
 
-        def start(rank: int, stub: Any = None, **fields: Any) -> Running:
+        def start(rank: int, stub: Any = None, secret: str = secret, **fields: Any) -> Running:
             place = {"rank": rank, "hosts": HOSTS, "address": "127.0.0.1", "headless": rank > 0}
             times = {"group_patience": PATIENCE, "leader_port": leader, "drain_timeout": 5.0, **options}
             port = {} if rank else {"status_port": leader}
             stub = {"engine": True, "looks_every": 60.0, **(stub or {})}
             flags = ("--headless",) if rank else ()
-            return run(stub=stub, group=place, flags=flags, options={**times, **port}, **fields)
+            env = {"DRYDOCK_GROUP_SECRET": secret}
+            return run(stub=stub, env=env, group=place, flags=flags, options={**times, **port}, **fields)
 
         return Ranks(start, [start(rank) for rank in ranks])
 
@@ -60,8 +63,14 @@ def last_line(server: Running) -> str:
     return server.said().rstrip().splitlines()[-1]
 
 
-def vllm_pid(server: Running) -> int:
-    return server.until(lambda: next(iter(children(server.process.pid)), 0), "vLLM")
+def post(port: int, query: str, address: str = "127.0.0.9") -> int:
+    """Send a report from an address of this machine; return the status of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE, source_address=(address, 0))
+    try:
+        connection.request("POST", f"/group?{query}")
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 # --- start and readiness --------------------------------------------------------------------------------------------
@@ -158,7 +167,7 @@ def test_a_killed_vllm_is_named_with_its_signal(group: Callable[..., Ranks]) -> 
     leader = ranks.start(0, {"engine": False})  # of several processes, another one may be told as the first to end
     for rank in (leader, *ranks.all):
         rank.until_ready()
-    os.kill(vllm_pid(leader), signal.SIGKILL)
+    os.kill(leader.leader(), signal.SIGKILL)
 
     assert [rank.exit_code() for rank in ranks.all] == [errors.GROUP_ENDED] * 2
     for rank in ranks.all:
@@ -283,10 +292,42 @@ def test_a_first_host_that_starts_again_ends_those_of_before(group: Callable[...
     ranks.start(0)
 
     assert ranks.all[1].exit_code() == errors.GROUP_ENDED
-    assert "rank 0 (127.0.0.1) ended: it was started again" in last_line(ranks.all[1])
+    assert "does not accept this rank any more: rank 0 was started again" in last_line(ranks.all[1])
 
 
 # --- what anyone may send -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("secret", "statuses"), [(SECRET, [403] * 4), ("", [200, 409, 409, 409])])
+def test_no_request_of_another_address_ends_a_server(
+    group: Callable[..., Ranks], secret: str, statuses: list[int]
+) -> None:
+    ranks = group(ranks=(), secret=secret)
+    leader = ranks.start(0)
+    port = leader.status_port()
+    before = [post(port, "rank=1&run=x&ended=bye")]
+    others = [ranks.start(rank) for rank in (1, 2)]
+    for each in (leader, *others):
+        each.until_ready()
+    run = leader.status("/group")[1]["run"]
+    attacks = [("rank=1&run=x", "127.0.0.1"), ("rank=1&run=x&stopping=x&ended=bye", "127.0.0.1")]
+    after = [post(port, *each) for each in (*attacks, (f"rank=1&run=x&joined={run}&ended=bye", "127.0.0.9"))]
+    time.sleep(0.3)
+
+    assert before + after == statuses
+    assert [each.status("/readyz")[0] for each in (leader, *others)] == [200] * HOSTS
+    for address in ("127.0.0.1", "127.0.0.9"):
+        refusal = f"WARN a report from {address} is not believed, and changes nothing: it is not signed"
+        assert leader.said().count(refusal) == int(bool(secret)), address
+
+
+def test_a_rank_with_another_secret_waits_and_says_why(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=(0,))
+    rank = ranks.start(1, secret=OTHER)
+    rank.until(lambda: "report is not believed: it is signed with another group secret" in rank.said(), "the reason")
+
+    assert children(rank.process.pid) == ()
+    assert not any("the secret of" in each.said() for each in (*ranks.all, rank))
 
 
 def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callable[..., Ranks]) -> None:
@@ -303,7 +344,7 @@ def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callabl
 
 
 def test_a_report_that_is_none_is_refused() -> None:
-    leader = Leader(_member(), Board(time.monotonic()))
+    leader = Leader(_member(), SharedState(time.monotonic()), print)
     for query in (
         "",
         "rank=1",
@@ -313,6 +354,7 @@ def test_a_report_that_is_none_is_refused() -> None:
         "rank=1&run=a&phase=no",
         "rank=1&run=a&since=nan",
         "rank=1&run=a&ago=-1",
+        "rank=1&run=a&number=-1",
         "rank=1&run=a&more=1",
     ):
         assert leader.take(query, "10.0.0.2").status == 400, query

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoints.core.errors import GROUP_ENDED, OK
 from entrypoints.core.parse import parse_json
+from entrypoints.core.text import one_line
 from entrypoints.serve.client import Endpoint, Unreachable, ask
-from entrypoints.serve.ending import End
-from entrypoints.serve.group import (
+from entrypoints.serve.exit_status import End
+from entrypoints.serve.network_path import interfaces
+from entrypoints.serve.phases import READY, State, phase
+from entrypoints.serve.rank_protocol import (
     CAUSE_AT_MOST,
     LATE,
     LOADED,
@@ -26,23 +29,26 @@ from entrypoints.serve.group import (
     Reply,
     Report,
     Roll,
+    check_signature,
     describe_end,
     encode,
     parse_reply,
     parse_report,
+    sign,
     summary,
 )
-from entrypoints.serve.phases import READY, State, phase
-from entrypoints.serve.route import interfaces
 from entrypoints.serve.status import GROUP, Response, as_json
 
 if TYPE_CHECKING:
-    from entrypoints.serve.watch import Board
+    from entrypoints.serve.job import Say
+    from entrypoints.serve.watch import SharedState
 
 LOOK_EVERY = 0.1
 """Seconds between two looks at this rank's own state, so that its end is told at once."""
 SETTLE = 1.5
 """Seconds that a rank whose vLLM ended waits for the reports of others, one of which may have ended first."""
+SENDERS_AT_MOST = 64
+"""Addresses whose refused reports are logged, once each."""
 LINGER = 3.0
 """Seconds that a rank which has ended goes on answering, or tries to report."""
 ANSWER_WITHIN = 3.0
@@ -60,30 +66,33 @@ def new_run() -> str:
 class Alone:
     """A server on one host."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
         self._member = Member(0, 1, "", 0, 0.0, 0.0)
         self._run = new_run()
 
     def answer(self) -> Response:
         """Answer GET /group."""
-        told = summary(self._member, self._board.state, self._board.now())
+        told = summary(self._member, self._shared.state, self._shared.now())
         return Response(200, as_json({**told, "run": self._run, "interfaces": interfaces()}))
 
-    def conclude(self, end: End, *, asked: bool) -> End:
+    def conclude(self, end: End, *, requested: bool) -> End:
         """Return the end as it is."""
-        del asked
+        del requested
         return end
 
 
 class Leader:
     """Rank 0 of several hosts."""
 
-    def __init__(self, member: Member, board: Board) -> None:
-        self._board = board
+    def __init__(self, member: Member, shared: SharedState, say: Say) -> None:
+        self._shared = shared
+        self._say = say
         self._roll = Roll(member, new_run(), time.monotonic())
         self._lock = threading.Lock()
         self._waits = ""
+        self._senders: set[str] = set()
+        """Addresses whose reports were refused because of their signature."""
 
     def answer(self) -> Response:
         """Answer GET /group."""
@@ -92,11 +101,15 @@ class Leader:
     def _told(self) -> dict[str, Any]:
         now = time.monotonic()
         with self._lock:
-            told = self._roll.answer(self._board.state, now - self._board.now(), now)
+            told = self._roll.answer(self._shared.state, now - self._shared.now(), now)
         return {**told, "interfaces": interfaces()}
 
     def take(self, query: str, address: str) -> Response:
         """Answer POST /group: take in a report."""
+        query, disbelief = check_signature(query, self._roll.member.secret)
+        if disbelief:
+            self._log(address, disbelief)
+            return Response(403, as_json({"error": f"{GROUP}: the report is not believed: {disbelief}"}))
         try:
             report = parse_report(query)
         except ValueError as error:
@@ -104,13 +117,18 @@ class Leader:
         with self._lock:
             refused = self._roll.take(report, address, time.monotonic())
         if refused:
-            return Response(409, as_json({"error": refused}))
+            return Response(409, as_json({"error": refused, "run": self._roll.run}))
         return Response(200, as_json(self._told()))
+
+    def _log(self, address: str, disbelief: str) -> None:
+        if address not in self._senders and len(self._senders) < SENDERS_AT_MOST:
+            self._senders.add(address)
+            self._say(f"WARN a report from {one_line(address)} is not believed, and changes nothing: {disbelief}")
 
     def watch(self) -> None:
         """Note the first rank that ends, one that was asked to stop, and those that are absent."""
-        while not self._board.state.ending:
-            self._look(self._board.state, time.monotonic())
+        while not self._shared.state.ending:
+            self._look(self._shared.state, time.monotonic())
             time.sleep(LOOK_EVERY)
 
     def _look(self, state: State, now: float) -> None:
@@ -120,11 +138,11 @@ class Leader:
             first, others = self._roll.first(now), self._roll.others_ended()
             leaving, absent, waited = self._roll.leaving(), self._roll.absent(), self._roll.waited(now)
         if others and not state.parted:
-            self._board.note(parted=first)
+            self._shared.note(parted=first)
         elif state.dead and not state.parted:  # a runtime that looked at /livez would restart this host alone
-            self._board.note(parted=f"the server makes no progress: {state.stalled}")
+            self._shared.note(parted=f"the server makes no progress: {state.stalled}")
         if leaving != state.leaving:
-            self._board.note(leaving=leaving)
+            self._shared.note(leaving=leaving)
         if not state.healthy:
             self._wait(absent, waited=waited, parted=state.parted)
 
@@ -135,18 +153,18 @@ class Leader:
         waits = f"waiting for {ranks} of {member.hosts} hosts" if absent else ""
         if waits != self._waits:
             self._waits = waits
-            self._board.note(trouble=waits)
+            self._shared.note(trouble=waits)
         if absent and waited and not parted:
-            self._board.note(parted=f"{ranks} did not start within {member.wait:g} s")
+            self._shared.note(parted=f"{ranks} did not start within {member.wait:g} s")
 
-    def conclude(self, end: End, *, asked: bool) -> End:
+    def conclude(self, end: End, *, requested: bool) -> End:
         """Return this rank's end with the cause of the first rank that ended, after the other ranks know it.
 
-        `asked`: a signal asked this rank to stop.
+        `requested`: a signal asked this rank to stop.
         """
         with self._lock:
             self._roll.end(0, time.monotonic(), end.cause[:CAUSE_AT_MOST])
-        if not asked and end.code not in (OK, GROUP_ENDED):
+        if not requested and end.code not in (OK, GROUP_ENDED):
             _wait_for(self._others_ended, SETTLE)
             end = self._named(end)
         with self._lock:
@@ -171,22 +189,23 @@ class Leader:
 class Follower:
     """Any other rank of several hosts."""
 
-    def __init__(self, member: Member, board: Board) -> None:
-        self._board = board
+    def __init__(self, member: Member, shared: SharedState) -> None:
+        self._shared = shared
         self._member = member
         self._leader = Endpoint(member.leader, member.port)
         self._run = new_run()
-        self._joined = ""
+        self._joined = self._refused_by = ""
         self._began = self._heard = time.monotonic()
         self._ended: tuple[str, float] = ("", 0.0)
         self._lock = threading.Lock()
         self._closed = False
+        self._number = 0
         self._told = False
         """Whether rank 0 knows of this rank's end."""
 
     def answer(self) -> Response:
         """Answer GET /group."""
-        told = summary(self._member, self._board.state, self._board.now(), self._ended[0])
+        told = summary(self._member, self._shared.state, self._shared.now(), self._ended[0])
         leader = {"leader": str(self._leader), "heard": round(time.monotonic() - self._heard, 3)}
         return Response(200, as_json({**told, **leader, "interfaces": interfaces()}))
 
@@ -195,16 +214,17 @@ class Follower:
         while not self._closed:
             with self._lock:
                 self.exchange()
-            told = _news(self._board.state)
+            told = _news(self._shared.state)
             due = time.monotonic() + REPORT_EVERY
-            while time.monotonic() < due and not self._closed and _news(self._board.state) == told:
+            while time.monotonic() < due and not self._closed and _news(self._shared.state) == told:
                 time.sleep(LOOK_EVERY)
 
     def exchange(self) -> Reply | None:
         """Report once, and take in the answer; None if there is none."""
-        if self._board.state.lost and not self._ended[0]:
-            self._ended = (self._board.state.lost, time.monotonic())
-        path = f"{GROUP}?{encode(self._report())}"
+        if self._shared.state.lost and not self._ended[0]:
+            self._ended = (self._shared.state.lost, time.monotonic())
+        self._number += 1
+        path = f"{GROUP}?{sign(encode(self._report()), self._member.secret)}"
         try:
             answer = ask(self._leader, path, timeout=ANSWER_WITHIN, method="POST", most=REPLY_AT_MOST)
             reply = parse_reply(answer.status, parse_json(answer.body))
@@ -212,19 +232,19 @@ class Follower:
             self._miss(_reason(error, path), time.monotonic())
             return None
         if reply.refused:
-            self._refused(reply.refused)
+            self._refused(reply)
             return None
         self._accepted(reply)
         return reply
 
     def _report(self) -> Report:
-        state, now = self._board.state, self._board.now()
+        state, now = self._shared.state, self._shared.now()
         cause, at = self._ended
         stopping = "" if state.parted else state.stopping.removeprefix("stopping: ")[:CAUSE_AT_MOST]
         ago = time.monotonic() - at if cause else 0.0
         since = now - state.entered[-1][1]
-        member = self._member
-        return Report(member.rank, self._run, self._joined, phase(state), since, stopping, cause[:CAUSE_AT_MOST], ago)
+        told = (phase(state), since, stopping, cause[:CAUSE_AT_MOST], ago)
+        return Report(self._member.rank, self._run, self._joined or self._refused_by, *told, self._number)
 
     def _named(self, text: str) -> str:
         return f"rank 0 ({self._member.leader}) {text}"
@@ -235,32 +255,33 @@ class Follower:
         text = self._named(f"has not answered for {silent:.0f} s: {reason}")
         if self._told:  # rank 0 ended with this rank
             return
-        if self._board.state.stopping and self._joined and silent >= LATE:
-            self._board.note(idle=True)  # rank 0 ended first, and with it every request
+        if self._shared.state.stopping and self._joined and silent >= LATE:
+            self._shared.note(idle=True)  # rank 0 ended first, and with it every request
         elif not self._joined:
             self._wait(text, now)
         elif member.patience and silent >= member.patience:
             self._part(text)
         elif silent >= LATE and member.headless:
-            self._board.note(healthy=False, trouble=text)
+            self._shared.note(healthy=False, trouble=text)
 
-    def _refused(self, reason: str) -> None:
+    def _refused(self, reply: Reply) -> None:
         if self._joined:
-            self._part(describe_end(0, self._member.leader, "it was started again"))
+            self._part(self._named(f"does not accept this rank any more: {reply.refused}"))
         else:
-            self._wait(self._named(f"does not accept this rank yet: {reason}"), time.monotonic())
+            self._refused_by = reply.run
+            self._wait(self._named(f"does not accept this rank yet: {reply.refused}"), time.monotonic())
 
     def _wait(self, text: str, now: float) -> None:
         """Tell why this start waits, and end it after some time."""
         wait = self._member.wait
         if wait and now - self._began >= wait:
             self._part(f"{text}; waited {wait:g} s")
-        elif text != self._board.state.trouble:
-            self._board.note(trouble=text)
+        elif text != self._shared.state.trouble:
+            self._shared.note(trouble=text)
 
     def _part(self, cause: str, *, dismissed: bool = False) -> None:
-        if not self._board.state.parted:
-            self._board.note(parted=cause, dismissed=dismissed)
+        if not self._shared.state.parted:
+            self._shared.note(parted=cause, dismissed=dismissed)
 
     def _accepted(self, reply: Reply) -> None:
         """Take in the state of rank 0."""
@@ -268,32 +289,32 @@ class Follower:
         self._told = bool(self._ended[0])
         if not self._joined:
             self._joined = reply.run
-            self._board.note(joined=True, trouble="")
+            self._shared.note(joined=True, trouble="")
         first = reply.first or (describe_end(0, self._member.leader, reply.cause) if reply.ended else "")
         own = f"rank {self._member.rank} ("
-        if first and self._board.state.stopping:
-            self._board.note(idle=True)
+        if first and self._shared.state.stopping:
+            self._shared.note(idle=True)
         elif first and not first.startswith(own):
             self._part(first, dismissed=reply.ended and reply.code == OK)
         self._judge(reply.phase)
 
     def _judge(self, stage: str) -> None:
         """Note whether this rank is ready: its workers exist, and every rank has loaded."""
-        state = self._board.state
-        there = bool(self._board.processes) or not self._member.titled
+        state = self._shared.state
+        there = bool(self._shared.processes) or not self._member.titled
         ready = there and stage in LOADED
         if not self._member.headless or ready == state.healthy:
             return
         if ready:
-            self._board.note(healthy=True, verified=True, trouble="")
-            self._board.enter(READY)
+            self._shared.note(healthy=True, verified=True, trouble="")
+            self._shared.enter(READY)
         else:
-            self._board.note(healthy=False, trouble=self._named(f"is in phase {stage}") if there else "")
+            self._shared.note(healthy=False, trouble=self._named(f"is in phase {stage}") if there else "")
 
-    def conclude(self, end: End, *, asked: bool) -> End:
+    def conclude(self, end: End, *, requested: bool) -> End:
         """Return this rank's end with the cause of the first rank that ended, after rank 0 knows of this one's.
 
-        `asked`: a signal asked this rank to stop.
+        `requested`: a signal asked this rank to stop.
         """
         self._closed = True
         if not self._joined:
@@ -302,13 +323,13 @@ class Follower:
             if not self._ended[0]:
                 self._ended = (end.cause, time.monotonic())
             self._told = self._told or _retry(self.exchange) is not None
-            if asked or end.code in (OK, GROUP_ENDED):
+            if requested or end.code in (OK, GROUP_ENDED):
                 return end
             if not self._told:
                 return End(GROUP_ENDED, self._named(f"does not answer; {end.cause}"))
             time.sleep(SETTLE)
             self.exchange()
-        parted = self._board.state.parted
+        parted = self._shared.state.parted
         return End(GROUP_ENDED, parted) if parted else end
 
 

@@ -3,8 +3,25 @@
 Each rank above 0 asks rank 0 on its status port, every second, and tells its own state with the question:
 `POST /group?rank=1&run=…`. So rank 0 knows of all, each other rank knows of rank 0, and nothing needs a new port.
 
-`run` is a random name of one start of one rank. A rank that starts again is told from the one before it, and what is
-said about a running rank is believed only with its name, which no answer shows.
+`run` is a random name of one start of one rank, `joined` the run of rank 0 as its answers told it, `number` the number
+of the report. Which report does what:
+
+| report | answer | effect |
+|---|---|---|
+| not signed with the secret, where one is given | 403 | none |
+| without `joined`, of a rank that is absent | 200 and the run of rank 0 | none |
+| with `joined`, of a rank that is absent | 200 | the rank is a part of the server, under this `run` only |
+| of that run, with a higher `number` | 200 | its state; `ended` ends the server, `stopping` drains it |
+| of that run, with a `number` that was there | 200 | none |
+| of another run of that rank | 409 and the run of rank 0 | none |
+| the same, signed, with `joined`, from that rank's address | 409 | the rank was started again: the server ends |
+| with another `joined` | 409 and the run of rank 0 | none |
+
+A rank that starts again waits until the server has ended; without a secret, the silence of its earlier run ends it.
+
+The secret signs the whole report (HMAC-SHA256). A report that is sent again does nothing: within a run its `number` is
+old, and later the run of rank 0 is another one. Without a secret, only the random `run` of a rank protects it: it is in
+no answer, but who reads the network knows it, and anyone who reaches the port can take the place of an absent rank.
 
 The clocks of hosts differ, so a report says how many seconds ago something happened.
 """
@@ -28,6 +45,7 @@ QUERY_AT_MOST = 3000
 LOADED = (KNOWN_ANSWER, READY)
 """Phases of rank 0 in which every rank has loaded, because vLLM's /health waits for all."""
 
+_SIGNATURE = "&hmac="
 _RUN_AT_MOST = 64
 _SECONDS_AT_MOST = 10_000_000.0
 
@@ -49,6 +67,8 @@ class Member(NamedTuple):
     """Whether this rank's vLLM has no server."""
     titled: bool = True
     """Whether its workers have vLLM's titles; those of Ray have others."""
+    secret: bytes = b""
+    """What reports are signed with; empty for reports without a signature."""
 
 
 class Report(NamedTuple):
@@ -57,7 +77,7 @@ class Report(NamedTuple):
     rank: int
     run: str
     joined: str = ""
-    """The run of rank 0 that it belongs to; empty until one has accepted it."""
+    """The run of rank 0 that has accepted or refused it; empty before any answer."""
     phase: str = ""
     since: float = 0.0
     """For how many seconds it is in this phase."""
@@ -67,6 +87,8 @@ class Report(NamedTuple):
     """Why it ended."""
     ago: float = 0.0
     """How many seconds ago it ended."""
+    number: int = 0
+    """The number of this report of its run."""
 
 
 class Standing(NamedTuple):
@@ -106,6 +128,30 @@ def encode(report: Report) -> str:
         most //= 2
 
 
+def sign(query: str, secret: bytes) -> str:
+    """Return a report with its signature, if there is a secret."""
+    return f"{query}{_SIGNATURE}{_hmac(query, secret)}" if secret else query
+
+
+def check_signature(query: str, secret: bytes) -> tuple[str, str]:
+    """Return a report without its signature, and why it is not believed; empty if it is."""
+    report, signed, signature = query.partition(_SIGNATURE)
+    if not secret:
+        return report, "it is signed, but this rank has no group secret" if signed else ""
+    if not signed:
+        return report, "it is not signed with the group secret"
+    from hmac import compare_digest
+
+    same = compare_digest(signature.encode(), _hmac(report, secret).encode())
+    return report, "" if same else "it is signed with another group secret"
+
+
+def _hmac(query: str, secret: bytes) -> str:
+    from hmac import digest  # takes 10 ms to import, while vLLM starts
+
+    return digest(secret, query.encode(), "sha256").hex()
+
+
 def parse_report(query: str) -> Report:
     """Read a report that anyone may have written. Raises ValueError that says what it expected."""
     from urllib.parse import parse_qsl
@@ -115,14 +161,14 @@ def parse_report(query: str) -> Report:
     unknown = next((name for name, _ in pairs if name not in Report._fields), "")
     if unknown or len(words) < len(pairs):
         raise ValueError(f"the names {', '.join(Report._fields)}, each once")
-    rank, run = words.get("rank", ""), words.get("run", "")
-    if not is_number(rank) or not _is_run(run) or not _is_run(words.get("joined") or run):
-        raise ValueError("rank=NUMBER and run=NAME")
+    rank, run, number = words.get("rank", ""), words.get("run", ""), words.get("number", "0")
+    if not is_number(rank) or not is_number(number) or not _is_run(run) or not _is_run(words.get("joined") or run):
+        raise ValueError("rank=NUMBER, run=NAME and number=NUMBER")
     if words.get("phase", ORDER[0]) not in ORDER:
         raise ValueError(f"phase={'|'.join(ORDER)}")
     stage, stopping, ended = (_line(words.get(name, "")) for name in ("phase", "stopping", "ended"))
     since, ago = (_seconds(words.get(name, "0")) for name in ("since", "ago"))
-    return Report(int(rank), run, words.get("joined", ""), stage, since, stopping, ended, ago)
+    return Report(int(rank), run, words.get("joined", ""), stage, since, stopping, ended, ago, int(number))
 
 
 def _is_run(text: str) -> bool:
@@ -173,28 +219,24 @@ class Roll:
         self._informed: set[int] = set()
 
     def take(self, report: Report, address: str, now: float) -> str:
-        """Take in a report; return why it is refused, empty if it is not."""
+        """Take in a report; return why it is refused, empty if it is not. The table above says what it may do."""
         if not 0 < report.rank < self.member.hosts:
             return f"rank {report.rank}: expected a rank from 1 to {self.member.hosts - 1}"
         if report.joined not in ("", self.run):
             return "rank 0 was started again"
         before = self._known.get(report.rank)
         if before and before.report.run != report.run:
-            return self._second(before, report, address, now)
+            if self.member.secret and report.joined and address == before.address:
+                self.end(report.rank, now, "it was started again")
+            return f"rank {report.rank} ({before.address}) is a part of the running server, which ends first"
+        if not report.joined or (before and report.number <= before.report.number):
+            return ""
         self._known[report.rank] = Standing(report, address, now)
         if report.ended:
             self.end(report.rank, now - report.ago, report.ended)
         if self.final:
             self._informed.add(report.rank)
         return ""
-
-    def _second(self, before: Standing, report: Report, address: str, now: float) -> str:
-        """Refuse a second start of a rank: the server goes on without a rank only by starting again as a whole."""
-        if address == before.address and not before.report.ended:
-            self.end(report.rank, now, "it was started again")
-        if report.ended and self.final:
-            return "the server has ended"
-        return f"rank {report.rank} ({before.address}) is a part of the running server, which ends first"
 
     def end(self, rank: int, at: float, cause: str) -> None:
         """Note that a rank ended; only its first end counts."""
@@ -228,7 +270,7 @@ class Roll:
         )
 
     def absent(self) -> tuple[int, ...]:
-        """Return the ranks that have not reported since this start."""
+        """Return the ranks that are not a part of the server yet."""
         return tuple(rank for rank in range(1, self.member.hosts) if rank not in self._known)
 
     def informed(self, now: float) -> bool:
@@ -285,9 +327,9 @@ class Reply(NamedTuple):
 def parse_reply(status: int, value: Any) -> Reply:
     """Read an answer of rank 0. Raises ValueError if it is none."""
     fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
-    if status == 409:  # noqa: PLR2004 -- Conflict
-        return Reply(refused=_line(str(fields.get("error", ""))) or "refused")
     run, stage = str(fields.get("run", "")), str(fields.get("phase", ""))
+    if status in (403, 409):  # Forbidden, Conflict
+        return Reply(run if _is_run(run) else "", refused=_line(str(fields.get("error", ""))) or "refused")
     if status != 200 or not _is_run(run) or stage not in ORDER:  # noqa: PLR2004
         raise ValueError(f"answered {status}, expected the state of rank 0; is this drydock's status port?")
     first, cause = (_line(str(fields.get(name, ""))) for name in ("first", "cause"))

@@ -1,0 +1,57 @@
+"""vllm-router with an API key: clients must send it, and the servers get it. IO.
+
+vllm-router 0.1.17 checks no key itself. It asks an address about each key that it has not seen, for every path, also
+/readiness; its command line cannot name that address. In its mode for prefill and decode it sends OPENAI_API_KEY to the
+servers, otherwise what the client sent. So this process answers at an address of its own, and the router is its child:
+the router keeps Python's lock, so no thread of its process could answer.
+Sources: vllm-router src/server.rs (authorize_request), src/lib.rs; drydock, measured with it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_START = """\
+import sys
+from vllm_router.launch_router import launch_router, parse_router_args
+arguments = parse_router_args(sys.argv[2:])
+arguments.api_key_validation_urls = [sys.argv[1]]
+launch_router(arguments)
+"""
+_SIGNALLED = 128
+
+
+def route(words: Sequence[str], env: Mapping[str, str], python: str) -> int:
+    """Run vllm-router with the key in VLLM_API_KEY, and return its exit code. `python` is its interpreter."""
+    checker = ThreadingHTTPServer(("127.0.0.1", 0), _checker(env["VLLM_API_KEY"]))
+    threading.Thread(target=checker.serve_forever, daemon=True).start()
+    command = [python, "-I", "-c", _START, f"http://127.0.0.1:{checker.server_port}/", *words]
+    router = subprocess.Popen(command, env={**env, "OPENAI_API_KEY": env["VLLM_API_KEY"]})
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: router.send_signal(number))
+    code = router.wait()
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def _checker(key: str) -> type[BaseHTTPRequestHandler]:
+    """Return what answers 200 to the key, and 401 to others."""
+    expected = f"Bearer {key}".encode()
+
+    class Checker(BaseHTTPRequestHandler):
+        timeout = 5  # seconds, also for a program of this machine that connects and says nothing
+
+        def do_GET(self) -> None:
+            given = self.headers.get("Authorization", "").encode("latin-1", "replace")
+            self.send_response(200 if hmac.compare_digest(given, expected) else 401)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of keys."""
+
+    return Checker

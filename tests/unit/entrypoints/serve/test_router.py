@@ -1,0 +1,57 @@
+"""With a key, vllm-router runs as a child that asks this process about its clients' keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drydock.core.paths import ROOT
+
+KEY = "sk-of-the-test"
+ROUTER = """\
+#!{python}
+import json, os, signal, sys, urllib.error, urllib.request
+def asked(headers):
+    try:
+        return urllib.request.urlopen(urllib.request.Request(sys.argv[4], headers=headers), timeout=5).status
+    except urllib.error.HTTPError as error:
+        return error.code
+given = ("", "Bearer ", "Bearer wrong", "Bearer {key}x", "bearer {key}", "Bearer {key}")
+said = {{each: asked({{"Authorization": each}} if each else {{}}) for each in given}}
+print(json.dumps([said, sys.argv[5:], os.environ["OPENAI_API_KEY"]]), flush=True)
+signal.pause()
+"""
+"""Stands for the router's interpreter: it prints what its parent says of keys, its words and its key."""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> subprocess.Popen[str]:
+    python, profile = tmp_path / "python", tmp_path / "profile.json"
+    python.write_text(ROUTER.format(python=sys.executable, key=KEY))
+    python.chmod(0o755)
+    profile.write_text(json.dumps({"python": str(python)}))
+    env = {**os.environ, "DRYDOCK_PROFILE": str(profile), "VLLM_API_KEY": KEY, "no_proxy": "*"}
+    command = [sys.executable, "-I", "-S", str(ROOT / "entrypoints"), "vllm-router", "--port", "1"]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_only_the_key_is_right_and_the_servers_get_it(started: subprocess.Popen[str]) -> None:
+    with started as router:
+        assert router.stdout
+        said, words, key = json.loads(router.stdout.readline())
+        arguments = Path(f"/proc/{router.pid}/task/{router.pid}/children").read_text().split()
+        shown = [Path(f"/proc/{child}/cmdline").read_text() for child in arguments]
+        router.send_signal(signal.SIGTERM)
+
+    assert {status for given, status in said.items() if given != f"Bearer {KEY}"} == {401}
+    assert said[f"Bearer {KEY}"] == 200
+    assert (words, key) == (["--port", "1"], KEY)
+    assert shown
+    assert KEY not in "".join(shown)
+    assert router.returncode == 128 + signal.SIGTERM
