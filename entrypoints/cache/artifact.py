@@ -14,12 +14,12 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any, Literal
 
-from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, KeptEntry, judge, quarantine, read
+from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, KeptEntry, judge, parse_manifest, quarantine, read
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.folders import files, make, read_bounded, read_regular, remove
+from entrypoints.core.folders import files, make, make_executable, read_bounded, read_regular, remove
 from entrypoints.core.parse import parse_json
 from entrypoints.core.tar import members, open_tar
 
@@ -30,6 +30,8 @@ ENTRY = "io.drydock.cache.entry"
 _CHUNK = 1 << 20
 _JSON_AT_MOST = 4 << 20
 """Bytes of an index or manifest: what the specification requires of registries."""
+_FILES, _BLOBS = (("index.json",), ("oci-layout",)), ("blobs", "sha256")
+"""Files of an image layout."""
 _AT_MOST = 256 << 30
 """Bytes of an artifact, unpacked: far above the compiled code of any model."""
 _MOST, _LEVELS, _DEEPEST = 10_000, 2, 64
@@ -88,12 +90,12 @@ def _layer(entry: KeptEntry, folder: str) -> tuple[dict[str, Any], str]:
 
 def _pack(tar: tarfile.TarFile, entry: KeptEntry, below: str) -> None:
     manifest = json.dumps({**entry.kept, "attempts": 0}, indent=1, sort_keys=True, ensure_ascii=False).encode()
-    _add(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o660, entry.kept.get("ready", 0))
+    _add(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o640, entry.kept.get("ready", 0))
     for name, status in files(entry.path):
         if name != LOCK and not name.startswith(MANIFEST):
             with open(f"{entry.path}/{name}", "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                mode = 0o770 if status.st_mode & 0o100 else 0o660
+                mode = 0o750 if status.st_mode & 0o100 else 0o640
                 _add(tar, f"{below}/{name}", file, size, mode, int(status.st_mtime))
 
 
@@ -158,7 +160,10 @@ def unpack(path: str, folder: str) -> None:
     try:
         with _opened(path) as tar:
             for member in members(tar, _AT_MOST):
-                _extract(tar, member, folder, _parts(member.name))
+                parts = _parts(member.name)
+                if parts in _FILES or (parts[:2] == _BLOBS and len(parts) == len(_BLOBS) + 1):
+                    _check_room(folder, member.size)
+                    _extract(tar, member, folder, parts)
     except (tarfile.TarError, OSError) as error:
         raise EntrypointError(USAGE, f"{path}: {_reason(error)}", _EXPECTED) from error
 
@@ -208,13 +213,18 @@ def _items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
-    """Unpack one layer next to the entries, then rename each entry into place."""
-    staging = f"{root}/{COMPILED}/.import.{os.getpid()}"
-    make(staging)
+    """Unpack the entries of one layer that are to be added next to the others, then rename each into place."""
+    path, folder, staging = _verified(layout, layer), f"{root}/{COMPILED}", f"{root}/{COMPILED}/.import.{os.getpid()}"
     try:
-        _unpack_layer(_verified(layout, layer), str(layer.get("mediaType", "")), staging)
-        for name in sorted(os.listdir(staging)):
-            yield _settle(f"{staging}/{name}", f"{root}/{COMPILED}/{name}")
+        sizes, manifests = _contents(path, str(layer.get("mediaType", "")))
+        reasons = {name: _skipped(manifests.get(name), f"{folder}/{name}") for name in sorted(sizes)}
+        yield from (f"{name}: skipped: {why}" for name, why in reasons.items() if why)
+        wanted = [name for name, why in reasons.items() if not why]
+        make(staging)
+        _check_room(staging, sum(sizes[name] for name in wanted))
+        _unpack_layer(path, wanted, staging)
+        for name in wanted:
+            yield _settle(f"{staging}/{name}", f"{folder}/{name}")
     except (tarfile.TarError, OSError) as error:
         message = f"{layer.get('digest')}: cannot be unpacked: {_reason(error)}"
         raise EntrypointError(HOST, message, "export it again") from error
@@ -222,27 +232,63 @@ def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
         remove(staging)
 
 
-def _settle(source: str, target: str) -> str:
-    name, kept = os.path.basename(target), read(source)
+def _contents(path: str, kind: str) -> tuple[dict[str, int], dict[str, Mapping[str, Any] | None]]:
+    """Return the size of each entry of a layer, unpacked, and its entry.json; nothing is written.
+
+    Raises OSError or tarfile.TarError.
+    """
+    if not kind.endswith((*_PLAIN, _ZIPPED)):
+        raise tarfile.ReadError(f"layer of type {kind}, expected {_LAYER} or {_LAYER}+gzip")
+    sizes: dict[str, int] = {}
+    manifests: dict[str, Mapping[str, Any] | None] = {}
+    with _opened(path) as tar:
+        for member, name, rest in _in_entries(tar):
+            sizes[name] = sizes.get(name, 0) + member.size
+            if rest == (MANIFEST,) and (content := tar.extractfile(member)):
+                manifests[name] = parse_manifest(content.read(_JSON_AT_MOST).decode(errors="replace"))
+    return sizes, manifests
+
+
+def _in_entries(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, tuple[str, ...]]]:
+    """Yield the members in entries, each with the entry's name and its path there. Raises tarfile.TarError."""
+    for member in members(tar, _AT_MOST):
+        parts = _parts(member.name)
+        if parts[:1] == (COMPILED,) and len(parts) > 1:
+            yield member, parts[1], parts[2:]
+
+
+def _skipped(kept: Mapping[str, Any] | None, target: str) -> str:
+    """Return why an entry is not added; empty if it is."""
     if not kept or judge(kept, kept["factors"], empty=False).kind != "hit":
-        return f"{name}: skipped: no server became ready with it"
+        return "no server became ready with it"
     there = read(target) if os.path.exists(target) else {}
-    if there and there["ready"]:
-        return f"{name}: skipped: already present"
+    return "already present" if there and there["ready"] else ""
+
+
+def _settle(source: str, target: str) -> str:
+    name, why = os.path.basename(target), _skipped(read(source), target)
+    if why:
+        return f"{name}: skipped: {why}"
     if os.path.exists(target):
         quarantine(target)
     os.rename(source, target)
     return f"{name}: imported"
 
 
-def _unpack_layer(path: str, kind: str, folder: str) -> None:
-    if not kind.endswith((*_PLAIN, _ZIPPED)):
-        raise tarfile.ReadError(f"layer of type {kind}, expected {_LAYER} or {_LAYER}+gzip")
+def _check_room(folder: str, needed: int) -> None:
+    """Raise HOST if a folder's disk lacks the space: a few bytes of gzip can stand for gigabytes."""
+    figures = os.statvfs(folder)
+    free = figures.f_bavail * figures.f_frsize
+    if needed > free:
+        message = f"{folder}: {needed / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free"
+        raise EntrypointError(HOST, message, "nothing was added: free some space, or mount a larger volume")
+
+
+def _unpack_layer(path: str, wanted: Collection[str], folder: str) -> None:
     with _opened(path) as tar:
-        for member in members(tar, _AT_MOST):
-            parts = _parts(member.name)
-            if parts[:1] == (COMPILED,) and len(parts) > 1:
-                _extract(tar, member, folder, parts[1:])
+        for member, name, rest in _in_entries(tar):
+            if name in wanted:
+                _extract(tar, member, folder, (name, *rest))
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -267,7 +313,8 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str, parts: 
     with open(target, "xb") as file:
         while data := source.read(_CHUNK):
             file.write(data)
-    os.chmod(target, 0o770 if member.mode & 0o100 else 0o660)
+    if member.mode & 0o100:
+        make_executable(target)
     when = min(max(0, member.mtime), _LATEST)
     os.utime(target, (when, when))
 

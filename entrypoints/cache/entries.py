@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.cache.plan import changed
+from entrypoints.cache.trust import owner, replacer, writer
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.folders import copy, make, read_bounded, remove, replace
 from entrypoints.core.parse import parse_json
@@ -103,14 +104,23 @@ def write(path: str, manifest: Mapping[str, Any]) -> None:
     replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 
-def open_entry(root: str, entry: Entry, sources: Iterable[str], lines: list[str]) -> Opened:
+def open_entry(root: str, entry: Entry, sources: Iterable[str], lines: list[str], others: list[str] | None) -> Opened:
     """Open an entry below `root`: an existing one, a copy from another cache folder, or a new empty one.
 
-    Log lines are added to `lines`. Raises Unusable.
+    Log lines are added to `lines`, and to `others` who could have written what is therefore not used; None trusts
+    everyone. The folders above the entry are trusted already. Raises Unusable.
     """
     path = f"{root}/{COMPILED}/{entry.name}"
+    if others is not None and (who := writer(path)):
+        others.append(who)
+        if is_in_use(path):
+            raise Unusable(who)
+        try:
+            lines.append(f"cache: {path} moved to {quarantine(path)}: {who}")
+        except Unusable as error:
+            raise Unusable(who) from error
     if not os.path.exists(path):
-        _copy_in(path, entry, sources, lines)
+        _copy_in(path, entry, sources, lines, others)
     lock, alone = _locked(path)
     kept = read(path)
     verdict = judge(kept, entry.factors, empty=_is_empty(path))
@@ -132,7 +142,7 @@ def _locked(path: str) -> tuple[int, bool]:
     """Make and lock an entry's folder; return the lock's descriptor and whether it is exclusive. Raises Unusable."""
     try:
         make(path)
-        lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+        lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o660)
     except EntrypointError as error:
         raise Unusable(error.message.removeprefix(f"{path}: ")) from error
     except OSError as error:
@@ -159,7 +169,7 @@ def share(lock: int) -> None:
 def is_in_use(path: str) -> bool:
     """Tell whether another process holds an entry."""
     try:
-        lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -195,12 +205,15 @@ def quarantine(path: str) -> str:
 # --- copies ---------------------------------------------------------------------------------------------------------
 
 
-def _copy_in(path: str, entry: Entry, sources: Iterable[str], lines: list[str]) -> None:
+def _copy_in(path: str, entry: Entry, sources: Iterable[str], lines: list[str], others: list[str] | None) -> None:
     """Copy an entry from the first cache folder that has it ready; it appears atomically."""
     for source in sources:
         found = f"{source}/{COMPILED}/{entry.name}"
         kept = read(found)
         if not kept or judge(kept, entry.factors, empty=False).kind != HIT:
+            continue
+        if others is not None and (who := owner(source) or replacer(os.path.dirname(found)) or writer(found)):
+            others.append(who)
             continue
         try:
             bytes_ = copy_into_place(found, path)

@@ -30,6 +30,8 @@ from entrypoints.cache.entries import (
     write,
 )
 from entrypoints.cache.plan import short
+from entrypoints.cache.trust import is_shared, owner, protect, replacer, writer
+from entrypoints.checks.findings import as_text, notice, tell
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.folders import copy, make, make_private, remove, size
 from entrypoints.core.records import CachePlan, Entry
@@ -53,15 +55,18 @@ Say = Callable[[str], None]
 class Caches:
     """What one start uses of the caches.
 
-    `private` is its own folder below TMPDIR. `compiling` are the prefixes of variables that can enter a compiler's own
-    cache key.
+    `private` is its own folder below TMPDIR. The profile has the texts of findings, and the prefixes of variables that
+    can enter a compiler's own cache key.
     """
 
     def __init__(
-        self, plan: CachePlan, private: str, env: Mapping[str, str], say: Say, compiling: tuple[str, ...] = ()
+        self, plan: CachePlan, private: str, env: Mapping[str, str], say: Say, profile: Mapping[str, Any]
     ) -> None:
         self._plan = plan
-        self._compiling = compiling
+        self._compiling = tuple(profile["variables"]["compiling"])
+        self._findings = profile["findings"]
+        self._others: list[str] | None = None if is_shared(env) else []
+        """Who could have written what is not used; None if everyone who can write to the volume is trusted."""
         self._private = private
         self._env = env
         self._say = say
@@ -77,17 +82,39 @@ class Caches:
 
     def open(self) -> None:
         """Open the entries, make all folders, and log hit or miss. Raises HOST, USAGE."""
-        plan = self._plan
         self._check_settings()
-        if plan.why:
+        if self._plan.why:
             make_private(self._private)
             self._lines.append(self._replacement())
+        if self._others is not None and self._plan.volume:
+            self._check_volume(self._others)
+        plan = self._plan
         self.opened = tuple(self._open(entry) for entry in plan.entries)
         self._carry()
         for folder in plan.folders.values():
             self._make(folder)
         for line in (*self._lines, *self._outcome()):
             self._say(line)
+        if self._others:
+            expected = f"files that only uid {os.getuid()} and root can write"
+            unused = notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
+            self._say(as_text((tell(self._findings, unused),)))
+
+    def _check_volume(self, others: list[str]) -> None:
+        """Use private folders instead of the volume, or of its entries, if another user can replace what is there."""
+        volume = self._plan.volume
+        for folder, judge in ((volume, owner), (f"{volume}/{COMPILED}", replacer)):
+            protect(folder)
+            if who := judge(folder):
+                instead = f"{self._private}{folder.removeprefix(volume)}"
+                others.append(who)
+                make_private(self._private)
+                self._moved[folder] = instead
+                self._plan = self._plan._replace(work=self._private, publish=False)
+                self._lines.append(f"cache: {folder} is not used: {who}; {instead} is used, for this container only")
+                if folder == volume:
+                    self._plan = self._plan._replace(volume=self._private)
+                    return
 
     def _check_settings(self) -> None:
         """Check the user's settings of the cache. Raises USAGE."""
@@ -113,7 +140,7 @@ class Caches:
             return self._open_private(entry, path, "the last start failed with it")
         sources = (*((plan.volume,) if plan.work != plan.volume else ()), *plan.sources)
         try:
-            return open_entry(plan.work, entry, sources, self._lines)
+            return open_entry(plan.work, entry, sources, self._lines, self._others)
         except Unusable as why:
             return self._open_private(entry, path, str(why))
 
@@ -124,7 +151,8 @@ class Caches:
         make(folder)
         self._moved[path] = folder
         if path not in self._suspects:
-            self._lines.append(f"WARN {path}: {why}: this start compiles for itself, in {folder}")
+            kind = "cache:" if why in (self._others or ()) else "WARN"
+            self._lines.append(f"{kind} {path}: {why}: this start compiles for itself, in {folder}")
         return Opened(entry, folder, -1, EntryVerdict(FILL, why), {})
 
     def _carry(self) -> None:
@@ -137,11 +165,15 @@ class Caches:
         image = self._plan.entries[0].factors
         same = (each for each in listed(self._plan.work) if image.items() <= each.kept.get("factors", {}).items())
         found = nearest(same, opened.entry)
+        if found and self._others is not None and writer(found[0].path):
+            return
         for folder in opened.entry.carry if found else ():
             _try_to(copy, f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
 
     def _make(self, folder: str) -> None:
-        """Make one cache's folder; if it cannot be written, use a private one instead."""
+        """Make one cache's folder; if it cannot be written, or another user could have, use another one instead."""
+        if folder.startswith(f"{self._plan.volume}/") and not folder.startswith(f"{self._plan.volume}/{COMPILED}/"):
+            self._check_downloads(folder)
         try:
             make(self.place(folder))
         except EntrypointError as error:
@@ -151,6 +183,16 @@ class Caches:
             self._moved[folder] = f"{self._private}/{os.path.basename(folder)}"
             make(self._moved[folder])
             self._lines.append(f"WARN {error.message}; {self._moved[folder]} is used, for this container only")
+
+    def _check_downloads(self, folder: str) -> None:
+        """Use a folder of this user's own next to one that other users could have written to."""
+        if self._others is not None and (who := writer(folder)):
+            self._others.append(who)
+            self._moved[folder] = f"{folder}.{os.getuid()}"
+            self._lines.append(f"cache: {folder} is not used: {who}; {self._moved[folder]} is used")
+            if writer(self._moved[folder]):
+                make_private(self._private)
+                self._moved[folder] = f"{self._private}/{os.path.basename(folder)}"
 
     def place(self, text: str) -> str:
         """Return a path, or a value that contains one, with planned folders replaced by the real ones."""
@@ -188,7 +230,7 @@ class Caches:
 
     def _difference(self, entry: Entry) -> str:
         found = nearest(listed(self._plan.volume), entry)
-        if found is None:
+        if found is None or not found[1]:  # the same entry, which is not used
             return "no ready entry yet"
         words = "; ".join(found[1][:_SHOWN]) + (f"; and {len(found[1]) - _SHOWN} more" if found[1][_SHOWN:] else "")
         return f"compared with {os.path.basename(found[0].path)}: {words}"

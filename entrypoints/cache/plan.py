@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from entrypoints.core.cascade import ENVIRONMENT, Chosen
 from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
+from entrypoints.core.settings_precedence import ENVIRONMENT, Chosen
 from entrypoints.model.read import ModelFacts
 
 MIB = 1 << 20
@@ -115,7 +115,8 @@ def cache_plan(
     folders = {"shared": found.shared} | {
         scope: f"{found.work}/compiled/{entry.name}" for scope, entry in entries.items()
     }
-    own = {name: cache for name, cache in profile["caches"].items() if name not in _set_by_user(chosen)}
+    set_by_user = {name for name, item in chosen.items() if item.origin == ENVIRONMENT}
+    own = {name: cache for name, cache in profile["caches"].items() if name not in set_by_user}
     carried = tuple(f"{cache['folder']}/{name}" for cache in own.values() for name in cache["carry"])
     return CachePlan(
         volume=volume.path,
@@ -170,10 +171,6 @@ def _constant(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
         because = "DRYDOCK_OFFLINE=1: what is not in the cache is an error, not a download"
         yield "HF_HUB_OFFLINE", "1", because
         yield "TRANSFORMERS_OFFLINE", "1", because
-
-
-def _set_by_user(chosen: Mapping[str, Chosen]) -> set[str]:
-    return {name for name, item in chosen.items() if item.origin == ENVIRONMENT}
 
 
 # --- what names an entry --------------------------------------------------------------------------------------------

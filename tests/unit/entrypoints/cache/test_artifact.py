@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from entrypoints.cache.artifact import KIND
+from entrypoints.cache.artifact import KIND, pack
 from entrypoints.cache.entries import listed, read
 from entrypoints.cli.cacheverb import run
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.tar import members, open_tar
 from tests.support.damage import fuzz, survives_damage
+from tests.support.small_disk import small_disk
 from tests.unit.entrypoints.cache.test_entries import ENTRY, READY, names, put
 
 
@@ -28,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     path = put(tmp_path / "source", kernel="compiled", lock="")
     (path / "deep").mkdir()
     (path / "deep" / "launch.sh").write_text("run")
-    (path / "deep" / "launch.sh").chmod(0o770)
+    (path / "deep" / "launch.sh").chmod(0o750)
     os.utime(path / "deep" / "launch.sh", (1000, 1000))
     put(tmp_path / "source", {**READY, "ready": 0}, "unfinished")
     return tmp_path / "source"
@@ -130,7 +131,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
 
 
 def test_an_image_of_a_registry_tool_is_imported(tmp_path: Path) -> None:
-    made(tmp_path / "layout", [member("./compiled/e/entry.json"), member("etc/passwd")])
+    made(tmp_path / "layout", [member("./compiled/e/kernel"), member("compiled/e/entry.json"), member("etc/passwd")])
     cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
     assert names(tmp_path / "cache" / "compiled") == ["e"]
 
@@ -140,7 +141,7 @@ def test_paths_outside_the_folder_are_refused(tmp_path: Path, name: str) -> None
     made(tmp_path / "layout", [member("compiled/e/entry.json"), member(name)])
     with pytest.raises(EntrypointError, match="points outside the folder"):
         cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
-    assert names(tmp_path / "cache" / "compiled") == []
+    assert not (tmp_path / "cache" / "compiled").exists()
 
 
 def test_links_and_devices_are_not_extracted(tmp_path: Path) -> None:
@@ -214,11 +215,6 @@ INDEXES = {
 }
 
 
-@pytest.mark.attack(
-    what="the index of a cache artifact is a list, is nested, or has invalid digests",
-    before="tracebacks: AttributeError, RecursionError, TypeError",
-    after="an error that says what was expected",
-)
 @pytest.mark.parametrize("name", INDEXES)
 def test_an_index_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
     text, said = INDEXES[name]
@@ -235,11 +231,6 @@ MANIFESTS = {
 }
 
 
-@pytest.mark.attack(
-    what="a manifest of a cache artifact is invalid JSON, a list, or nested indexes",
-    before="tracebacks: JSONDecodeError, AttributeError",
-    after="an error that says what was expected",
-)
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
     text, said = MANIFESTS[name]
@@ -252,11 +243,6 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, name: str) -> No
     assert said in refusal(tmp_path, layout)
 
 
-@pytest.mark.attack(
-    what="the index or a blob of a cache artifact is a pipe",
-    before="the import hung forever",
-    after="an error that names the file",
-)
 def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
     layout = tmp_path / "layout"
     (layout / "blobs" / "sha256").mkdir(parents=True)
@@ -292,11 +278,6 @@ ARCHIVES = {
 }
 
 
-@pytest.mark.attack(
-    what="a cache archive has a header of a gigabyte, a member of a petabyte or one that leads backwards, odd numbers",
-    before="memory ran out, the import never ended, or a traceback: OverflowError, RecursionError, ValueError",
-    after="an error that names the archive",
-)
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
     data, said = ARCHIVES[name]
@@ -313,11 +294,24 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
         refusal(tmp_path, layout)
 
 
-@pytest.mark.attack(
-    what="an entry of the cache has escape sequences in its name and its model, and a time in the year 285,000",
-    before="`cache list` sent them to the terminal, or ended in an OverflowError",
-    after="they are shown as escapes; the entry counts as unreadable",
-)
+def test_zeros_do_not_fill_the_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path / "source", name="ready", kernel="k")
+    os.truncate(tmp_path / "source" / "compiled" / "ready" / "kernel", 64 << 20)
+    cache(tmp_path / "source", "export", str(tmp_path / "layout"), "ready")
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        with pytest.raises(EntrypointError, match=r"0\.07 GB needed, 0\.01 GB free"):
+            cache(disk, "import", str(tmp_path / "layout"))
+        put(disk, name="ready")
+        cache(disk, "import", str(tmp_path / "layout"))
+        (tmp_path / "layout" / "other").touch()
+        os.truncate(tmp_path / "layout" / "other", 64 << 20)
+        with (tmp_path / "x.tar").open("wb") as file:
+            pack(str(tmp_path / "layout"), file)
+        cache(disk, "import", str(tmp_path / "x.tar"))
+        assert names(disk / "compiled") == ["ready"]
+    assert capsys.readouterr().err.count("ready: skipped: already present") == 2
+
+
 def test_escapes_in_entries_are_not_sent_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path, {**READY, "factors": {"model": "m\x1b]0;title\x07\n\u202egnp"}}, "e\x1b[31m\nx")
     put(tmp_path, {**READY, "used": 1 << 52}, "late")

@@ -48,7 +48,7 @@ def names(folder: Path) -> list[str]:
 
 
 def opened(root: Path, *sources: Path, told: list[str] | None = None) -> Opened:
-    return open_entry(str(root), ENTRY, map(str, sources), [] if told is None else told)
+    return open_entry(str(root), ENTRY, map(str, sources), [] if told is None else told, [])
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from entrypoints.cache.plan import (
     places,
     shapes_code,
 )
-from entrypoints.core.cascade import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
 from entrypoints.core.records import CachePlan, Device, Mount, Value
+from entrypoints.core.settings_precedence import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import GIB, PROFILE, cache, facts
 
