@@ -13,11 +13,11 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts, Notice, Value
-from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.parallelism.experts import beside_adapters
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.records import Decision, Thresholds
-from entrypoints.decide.spread.experts import beside_adapters
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,

@@ -11,11 +11,11 @@ from typing import Any
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
-from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.records import Decision
-from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA

@@ -13,11 +13,11 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice, Value
-from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.visible import restricted_by_number
 from entrypoints.decide.records import Decision
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
-from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import QUANTIZATION
 from entrypoints.request.vllm_flags import UserFlags, parse_count

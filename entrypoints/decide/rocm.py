@@ -12,11 +12,11 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.visible import chosen_by, restricted
 from entrypoints.decide.records import Decision, Thresholds
-from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
-from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import NUMA, TENSOR

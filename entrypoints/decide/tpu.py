@@ -6,6 +6,7 @@ Sources: tpu-inference's platforms/tpu_platform.py, worker/tpu_worker.py, runner
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,11 +14,11 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
-from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.visible import restricted_by_number
 from entrypoints.decide.records import Decision, Thresholds
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
-from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
@@ -65,10 +66,11 @@ def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
 def rules(case: Case, dtype: str) -> Rules:
     """Return the rules for the chips; an idle chip's memory is known only from its generation. Raises HOST.
 
-    A rank is a JAX device: a chip, or one of a chip's two cores. All chips of a host's slice serve one model, as in
-    tpu-inference's benchmarks. Ranks must divide the heads, or be a multiple of the KV heads (tpu-inference 0.27's
-    utils.py get_padded_num_heads and layers/vllm/custom_ops/linear.py). Its benchmarks of mixture-of-experts models on
-    8 ranks spread whole experts (DeepSeek-R1, Qwen3.5-397B, Qwen3-Coder-480B).
+    A rank is a JAX device: a chip, or one of a chip's two cores (v7x), which no two processes can share: libtpu selects
+    chips (TPU_VISIBLE_CHIPS), and tpu-inference's engines of v7x have two ranks or more. All chips of a host's slice
+    serve one model, as in tpu-inference's benchmarks. Ranks must divide the heads, or be a multiple of the KV heads
+    (tpu-inference 0.27's utils.py get_padded_num_heads and layers/vllm/custom_ops/linear.py). Its benchmarks of
+    mixture-of-experts models on 8 ranks spread whole experts (DeepSeek-R1, Qwen3.5-397B, Qwen3-Coder-480B).
     """
     numbers, name = case.thresholds, f"hbm_gib_{case.architecture}"
     if case.facts.devices and name not in numbers.table:
@@ -89,6 +91,7 @@ def rules(case: Case, dtype: str) -> Rules:
         memory=numbers.bytes(name) if case.facts.devices else None,
         executors=(),  # the platform sets its own: one process drives all chips of a host
         whole=True,
+        chip=max(Counter(chip(device) for device in case.facts.devices).values(), default=1),
     )
 
 

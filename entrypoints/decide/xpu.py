@@ -10,11 +10,11 @@ from typing import Any
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.decide.parallelism.experts import beside_adapters
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.visible import chosen_by, restricted
 from entrypoints.decide.records import Decision, Thresholds
-from entrypoints.decide.spread.experts import beside_adapters
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
-from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import DTYPE, EXECUTOR
 from entrypoints.request.vllm_flags import UserFlags

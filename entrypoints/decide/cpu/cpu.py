@@ -12,15 +12,15 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice, Processor, Value
-from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
+from entrypoints.decide.cpu.binding import Layout
+from entrypoints.decide.cpu.executor import choose_executor, has_room_for_workers, unbound
 from entrypoints.decide.cpu.layout import choose_layout, covered, visible_nodes
 from entrypoints.decide.cpu.memory import KV_SPACE, choose_memory, kv_element_bytes, required, uses
 from entrypoints.decide.cpu.transfer import require_last_core, transfers
+from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.records import Decision
-from entrypoints.decide.spread import binding as bind
-from entrypoints.decide.spread.binding import Layout
-from entrypoints.decide.spread.executor import choose_executor, has_room_for_workers, unbound
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import PIPELINE
 from entrypoints.request.vllm_flags import UserFlags, parse_count

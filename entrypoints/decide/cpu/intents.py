@@ -11,7 +11,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import GIB
-from entrypoints.decide.spread.demand import Demand
+from entrypoints.decide.parallelism.demand import Demand
 from entrypoints.model.geometry import Geometry
 from entrypoints.request.flags import BATCHED, CACHE_BYTES, LENGTH, MODE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags

@@ -8,17 +8,17 @@ from __future__ import annotations
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Value
-from entrypoints.decide.case import Case
+from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
+from entrypoints.decide.cpu import rank_memory as mem
+from entrypoints.decide.cpu.binding import Layout
+from entrypoints.decide.cpu.executor import has_room_for_workers
 from entrypoints.decide.cpu.memory import kv_share, smallest_room
+from entrypoints.decide.decision_input import Case
+from entrypoints.decide.parallelism.constraints import impossible_size, sizes
+from entrypoints.decide.parallelism.hosts import count_hosts
+from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import gib
-from entrypoints.decide.spread import binding as bind
-from entrypoints.decide.spread import memory as mem
-from entrypoints.decide.spread.binding import Layout
-from entrypoints.decide.spread.executor import has_room_for_workers
-from entrypoints.decide.spread.hosts import count_hosts
-from entrypoints.decide.spread.obstacles import impossible_size, sizes
-from entrypoints.decide.spread.room import Rules
 from entrypoints.request.flags import EXPERT, NODES, PIPELINE
 from entrypoints.request.vllm_flags import UserFlags
 

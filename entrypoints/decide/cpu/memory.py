@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.records import Use, Value
 from entrypoints.core.units import GIB
-from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.cpu import intents
+from entrypoints.decide.cpu import rank_memory as mem
+from entrypoints.decide.cpu.binding import Layout
+from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.parallelism.demand import Demand, read_demand
+from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
 from entrypoints.decide.records import does_not_fit, gib
-from entrypoints.decide.spread import memory as mem
-from entrypoints.decide.spread.binding import Layout
-from entrypoints.decide.spread.demand import Demand, read_demand
-from entrypoints.decide.spread.towers import encoder, read_inputs
 from entrypoints.model.geometry import Geometry
 from entrypoints.request.flags import CACHE_BYTES, UTILISATION
 from entrypoints.request.vllm_flags import parse_count

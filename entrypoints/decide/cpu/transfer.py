@@ -11,7 +11,7 @@ from __future__ import annotations
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts
-from entrypoints.decide.case import Case
+from entrypoints.decide.decision_input import Case
 from entrypoints.request.flags import KV_TRANSFER
 from entrypoints.request.roles import NIXL, SERVE
 

@@ -80,7 +80,10 @@ def choose_graphs(demand: GraphDemand, thresholds: Thresholds, env: Mapping[str,
         return _limited(demand, ranges, thresholds)
     linear = _linear_graphs(demand, ranges)
     if "linear" not in ways or ("exponential" in ways and _too_many(linear, demand, ranges, thresholds, env)):
-        return _exponential(demand, ranges, ways, f"linear buckets for these lengths need {linear} graphs")
+        why = f"linear buckets for these lengths need {linear} graphs"
+        if demand.intents.hot:
+            why = f"--hot-spot changes nothing: up to its end {why}, and exponential ones have no end"
+        return _exponential(demand, ranges, ways, why)
     return _linear(demand, ranges, ways, "the manual's rule for these lengths")
 
 

@@ -32,10 +32,10 @@ from entrypoints.decide.habana.lengths import (
     notices,
     quantisation,
 )
+from entrypoints.decide.parallelism.fit import Fit, fit
+from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
-from entrypoints.decide.spread.fit import Fit, fit
-from entrypoints.decide.spread.hosts import reach
-from entrypoints.decide.spread.room import Rules
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, SEQUENCES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Notice, Value
-from entrypoints.decide.case import Case
 from entrypoints.decide.conversions import conversions, convert_command, other_images, output_name, suitable
-from entrypoints.decide.spread.fit import Fit
+from entrypoints.decide.decision_input import Case
+from entrypoints.decide.parallelism.fit import Fit
 from entrypoints.request.flags import EXECUTOR, EXPERT, LENGTH, NODES, QUANTIZATION
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
@@ -286,9 +286,9 @@ def _unsupported(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for each feature that the user asks for and the stack lacks."""
     for feature in case.thresholds.words("unsupported"):
         what, flag = _FEATURES[feature]
-        asked = case.given.flag(flag)
-        if asked not in (None, "False"):
-            found = flag if asked == "True" else f"{flag} {asked}"
+        requested = case.given.flag(flag)
+        if requested not in (None, "False"):
+            found = flag if requested == "True" else f"{flag} {requested}"
             yield notice("HPU-051", found, f"no {flag}", what=what, flag=flag)
 
 

@@ -16,9 +16,9 @@ from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import counted
 from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.records import Decision, Thresholds, gib
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import reach
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
@@ -124,6 +124,10 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     vLLM Neuron uses spare cores for data parallelism (its features guide); the other engines leave that to several
     servers behind a router. Query heads are padded by NxD Inference only; vLLM Neuron replicates KV heads, and splits
     query heads evenly (its tensor parallelism design).
+
+    For throughput, NxD Inference leaves most of a core's memory to the cache: AWS's recipes for throughput (Llama 3.3
+    70B: TP 32, DP 2; Qwen3 235B: TP 64) leave 64 and 53 %, and half as many cores would leave 47 and 25 %. vLLM Neuron
+    caps the cache at a share of its own, and its features guide says to take the smallest size that fits.
     """
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
@@ -138,6 +142,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         sizes=tuple(int(size) for size in sizes),
         pads_heads=engine.pads_heads,
         pipeline=False,
+        cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),
         data=engine.data,
         executors=(),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from drydock.core.paths import ROOT
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Device
 from entrypoints.decide.enflame import decide, scheme
@@ -16,6 +14,7 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import parse_given
+from tests.support.hosts import expect
 from tests.support.sample import facts, told
 
 MIB = 1 << 20
@@ -23,8 +22,7 @@ QWEN_32B = Geometry(64, 0, 0, 40, 8, 128, 0, 32768, hidden=5120, vocabulary=1520
 
 
 def profile(variant: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((ROOT / "images" / variant / "profile.json").read_text())
-    return loaded
+    return expect.profile_in(variant)
 
 
 PROFILE = profile("gcu3.4-vllm0.8")

@@ -7,8 +7,8 @@ import pytest
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.cpu.cpu import KV_SPACE, decide
+from entrypoints.decide.cpu.executor import BIND
 from entrypoints.decide.records import Decision
-from entrypoints.decide.spread.executor import BIND
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given

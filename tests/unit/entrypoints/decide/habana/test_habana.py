@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
 import pytest
 
-from drydock.core.paths import ROOT
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Finding
 from entrypoints.decide.habana.habana import decide
@@ -27,8 +25,7 @@ OLDEST = "habana1.18-vllm0.8"
 
 @cache
 def profile(variant: str = FORK) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((ROOT / "images" / variant / "profile.json").read_text())
-    return loaded
+    return expect.profile_in(variant)
 
 
 @cache
@@ -128,39 +125,6 @@ def test_no_padding_limit_is_set_where_the_extension_would_stop_at_it() -> None:
     assert any("LIMIT" in text for text in decision.values["VLLM_EXPONENTIAL_BUCKETING"].instead)
 
 
-# --- the manual of 1.22, 3.4.1: PT_HPU_LAZY_MODE=1 vllm serve MODEL --dtype bfloat16 --limit-mm-per-prompt …
-
-
-@pytest.mark.parametrize(
-    ("what", "limit", "pixels"),
-    [
-        (model("Qwen2-VL-7B-Instruct", 8.3, 28, 4, 28), "video=5,image=5", "max_pixels=1003520"),
-        (model("Qwen2-Audio-7B-Instruct", 8.4, 32, 32, 32), "audio=5", "max_pixels=1003520"),
-        (model("Qwen2.5-VL-7B-Instruct", 8.3, 28, 4, 28), "video=5,image=5", "max_pixels=1003520"),
-        (model("Qwen2.5-Omni-7B", 10.7, 28, 4, 28), "audio=5,video=5,image=5", "max_pixels=1003520"),
-        (model("Qwen3-VL-30B-A3B-Instruct", 31.1, 32, 4, 48), "video=5,image=5", "max_pixels=1003520,min_pixels=3136"),
-        (
-            model("Qwen3-VL-30B-A3B-Instruct-FP8-G2-Dynamic", 31.1, 32, 4, 48, quantization="fp8", converted=True),
-            "video=5,image=5",
-            "max_pixels=1003520,min_pixels=3136",
-        ),
-    ],
-)
-def test_the_multimodal_examples_of_the_manual_of_1_22(what: ModelFacts, limit: str, pixels: str) -> None:
-    """One card each, as there. What clients may send is theirs to say, and passes; the rest of the line is decided.
-
-    Better than there: weights that are made for Gaudi2 already are not scaled once more while they load (3.4.3).
-    """
-    flags = ("-tp", "1", "--limit-mm-per-prompt", limit, "--mm-processor-kwargs", pixels)
-    chosen = values(what, *flags)
-
-    assert chosen["PT_HPU_LAZY_MODE"] == "1"
-    assert chosen["--dtype"] == "bfloat16"
-    assert chosen.get("--tensor-parallel-size", "1") == "1"
-    assert chosen.get("VLLM_HPU_CONVERT_TO_FP8UZ") == ("false" if what.quantization else None)
-    assert not {"--limit-mm-per-prompt", "--mm-processor-kwargs"} & chosen.keys()
-
-
 # --- the manual of 1.21: -n … -m … -b … -i … -o … -l 8192 -t 8192
 
 
@@ -194,18 +158,21 @@ def test_the_examples_of_the_manual_of_1_21(  # noqa: PLR0913, PLR0917 - as abov
     assert chosen.get("VLLM_FP32_SOFTMAX", "") == ("" if what is QWEN_72B else "false")
 
 
-def test_a_hot_spot_shortens_the_warm_up() -> None:
-    """-n 8 -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000: its linear buckets are 1,132 graphs or more."""
+def test_a_hot_spot_changes_nothing_where_exponential_buckets_are_fewer_and_that_is_said() -> None:
+    """-n 8 -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000: its linear buckets are 1,132 graphs."""
     usual = Intents(input=(4, 38912), output=(4, 2048))
     flags = ("-tp", "8", "--max-num-seqs", "24", "--max-model-len=40960", "--max-num-batched-tokens=40960")
-    with_it, without = (
-        graphs(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all")
+    hot, cold = (
+        decided(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all").values
         for intents in (usual._replace(hot=(8, 24000)), usual)
     )
-    limited = values(QWQ, *flags, variant=OLD, intents=usual._replace(hot=(8, 24000)), HABANA_VISIBLE_MODULES="all")
+    spacing = hot["VLLM_EXPONENTIAL_BUCKETING"]
 
-    assert with_it <= without < 1000
-    assert limited["VLLM_EXPONENTIAL_BUCKETING"] == "true"
+    assert (spacing.value, hot["VLLM_SKIP_WARMUP"].because) == ("true", cold["VLLM_SKIP_WARMUP"].because)
+    assert spacing.because.startswith(
+        "--hot-spot changes nothing: up to its end linear buckets for these lengths need 1132"
+    )
+    assert "--hot-spot" not in cold["VLLM_EXPONENTIAL_BUCKETING"].because
 
 
 def test_a_small_hot_spot_ends_the_linear_ranges() -> None:

@@ -16,7 +16,8 @@ from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
-from tests.support.hosts.expect import ROOT, profile_of, read
+from tests.support.hosts import expect
+from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
 GIB = 1 << 30
@@ -79,6 +80,24 @@ def test_vllm_neuron_uses_spare_cores_for_engines_and_nxd_inference_for_servers(
     assert cores[:3] == ["0", "1", "2"]
     assert "as many servers behind a router" in native.values["--data-parallel-size"].instead[-1]
     assert "--data-parallel-size" not in values(TRN1, intents=Intents(optimize="throughput"))
+
+
+@pytest.mark.parametrize(
+    ("billions", "ranks", "because"),
+    [
+        (8, "8", "leaves more than 50% of a device's memory"),  # 16 GiB each; two cores would leave 5 of them
+        (80, "32", "leaves more than 50% of a device's memory"),
+        (150, "32", "no group leaves more than 50% of a device's memory"),
+    ],
+)
+def test_nxd_inference_leaves_most_of_a_core_to_the_cache_for_throughput(
+    billions: int, ranks: str, because: str
+) -> None:
+    assert LLAMA.weights
+    model = LLAMA._replace(weights=LLAMA.weights._replace(elements=billions * 10**9))
+    found = decided(TRN1, model=model, intents=Intents(optimize="throughput")).values["--tensor-parallel-size"]
+
+    assert (found.value, because in found.because) == (ranks, True)
 
 
 def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
@@ -335,7 +354,7 @@ def test_the_quantisation_that_breaks_and_a_small_host_are_said() -> None:
     ],
 )
 def test_instances_and_drivers_that_an_image_does_not_go_with_fail(machine: str, image: str, failing: set[str]) -> None:
-    profile = json.loads((ROOT / "images" / image / "profile.json").read_text())
+    profile = expect.profile_in(image)
     found = evaluate(profile["checks"], host(machine))
 
     assert {finding.id for finding in found if finding.severity == FAIL and finding.id.startswith("NRN")} == failing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.core.records import Device, Link
-from entrypoints.decide.spread.devices import FABRIC, FAR, SOCKET, arrange, islands, speed, widest
+from entrypoints.decide.parallelism.devices import FABRIC, FAR, SOCKET, arrange, islands, speed, widest
 from tests.support.many import device
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from entrypoints.decide.spread.fit import fit
-from entrypoints.decide.spread.loading import as_loaded, notices
+from entrypoints.decide.parallelism.fit import fit
+from entrypoints.decide.parallelism.loading import as_loaded, notices
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from entrypoints.core.records import Facts
 from entrypoints.core.units import GIB, MIB
+from entrypoints.decide.cpu.binding import Rank
 from entrypoints.decide.records import Thresholds, gib
-from entrypoints.decide.spread.binding import Rank
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
 

@@ -12,10 +12,10 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice, Value
-from entrypoints.decide.case import Case
+from entrypoints.decide.cpu import rank_memory as mem
+from entrypoints.decide.cpu.binding import domains
+from entrypoints.decide.decision_input import Case
 from entrypoints.decide.records import GIB, Decision, does_not_fit, gib
-from entrypoints.decide.spread import memory as mem
-from entrypoints.decide.spread.binding import domains
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import LENGTH, PREFIXES

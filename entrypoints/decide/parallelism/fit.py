@@ -10,47 +10,29 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
+from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import counted
-from entrypoints.decide.records import gib
-from entrypoints.decide.spread.aims import LATENCY, THROUGHPUT, choose, is_small, is_worthwhile, least_read
-from entrypoints.decide.spread.choice import (
-    Choice,
-    FitCase,
-    choice_under,
-    demanded,
-    has_full_length,
-    held,
-    is_enough,
-    is_known,
-    loaded_bytes,
-    read_case,
-)
-from entrypoints.decide.spread.devices import arrange, numbers
-from entrypoints.decide.spread.hosts import crosses, host_values
-from entrypoints.decide.spread.layouts import splits
-from entrypoints.decide.spread.obstacles import obstacle, spread_because
-from entrypoints.decide.spread.room import Rules, Split
+from entrypoints.decide.parallelism.constraints import possible_splits
+from entrypoints.decide.parallelism.devices import arrange, numbers
+from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
+from entrypoints.decide.parallelism.hosts import FABRIC
+from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
+from entrypoints.decide.parallelism.objective import choose, ranked
+from entrypoints.decide.parallelism.reasons import over_hosts, parallelism
+from entrypoints.decide.parallelism.rules import Rules, Space, Split
+from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import (
-    BATCHED,
-    DATA,
-    EXECUTOR,
-    EXPERT,
-    LENGTH,
-    LOCAL,
-    NODES,
-    PIPELINE,
-    SEQUENCES,
-    TENSOR,
-    UTILISATION,
-)
+from entrypoints.request.flags import BATCHED, EXECUTOR, LENGTH, LOCAL, NODES, SEQUENCES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
 __all__ = ["Fit", "Rules", "fit"]
 
 MOST_SEQUENCES = 1024
 """vLLM's largest default of --max-num-seqs: an API server on a large device (0.27 engine/arg_utils.py)."""
+
+_MOST_HOSTS = 16
+"""Hosts that a hint proposes at most."""
 
 
 class Fit(NamedTuple):
@@ -83,19 +65,19 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
     DOES_NOT_FIT, and USAGE if the user's settings are impossible.
     """
     case = read_case(facts, model, given, rules)
-    possible = splits(model, case.rules, case.space, loaded_bytes(case))
-    choice = choose(case, possible)
+    possible = ranked(case, possible_splits(case))
+    choice = _chosen(case, possible)
     size = min(choice.split.tensor, len(case.pool.devices))
     groups = arrange(case.pool.devices, facts.links, size, _groups(case, choice.split))
     devices = tuple(device for group in groups for device in group)
     sequences, limited = _sequences(case, choice)
     values = {
-        **_parallelism(case, choice, possible),
+        **parallelism(case, choice, possible),
         **_lengths(case, choice),
         **sequences,
         **_utilisation(case),
         **_executor(case, choice.split),
-        **host_values(case.rules, case.space, choice.split, choice.room),
+        **over_hosts(case, choice),
     }
     unset = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
     chosen = unset.get(SEQUENCES)
@@ -114,12 +96,24 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
     )
 
 
+def _chosen(case: FitCase, possible: tuple[Split, ...]) -> Choice:
+    """Return the best split that fits; the first one if the model's size is unknown. Raises DOES_NOT_FIT."""
+    if case.is_unknown:
+        one = possible[0]._replace(data=case.space.data or 1, engines=case.space.engines or 1)
+        return Choice(one, room(case, one), case.demand.length, None)
+    choices = choices_under(case, possible)
+    best = choose(case, choices)
+    if best is None:
+        raise _refusal(case, possible, choices)
+    return best
+
+
 def _uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterator[Use]:
     """Yield how each device's memory is used."""
-    room, world = choice.room, min(choice.split.world, len(devices))
+    used, world = choice.room, min(choice.split.world, len(devices))
     for rank, device in enumerate(devices):
         total = device.memory_total or case.memory.total
-        yield Use(device.number, rank // world, total, room.weights, room.other, max(0, room.left))
+        yield Use(device.number, rank // world, total, used.weights, used.other, max(0, used.left))
 
 
 def _groups(case: FitCase, split: Split) -> int:
@@ -128,99 +122,6 @@ def _groups(case: FitCase, split: Split) -> int:
 
 
 # --- the values -----------------------------------------------------------------------------------------------------
-
-
-def _parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> dict[str, Value]:
-    split = choice.split
-    values = {TENSOR: Value(str(split.tensor), _because(case, choice), tuple(_instead(case, choice, possible)))}
-    if split.pipeline > 1:
-        stages = f"{split.pipeline} stages of {counted(split.tensor, 'device')}"
-        because = f"tensor parallelism alone does not fit the model: {stages} do"
-        values[PIPELINE] = Value(str(split.pipeline), because, ("1: the layers of all stages would not fit",))
-    if split.data > 1:
-        copy = "over which the experts are distributed" if case.model.expert_share else "each with a full copy"
-        because = f"{split.data} engines, {copy}: {split.data * split.world} devices serve, {split.world} in each"
-        instead = (f"1: {counted(split.world * (split.data - 1), 'device')} would stay idle",)
-        values[DATA] = Value(str(split.data), because, instead)
-    if split.experts and case.space.experts is None:
-        values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor * split.engines))
-    return values
-
-
-def _because(case: FitCase, choice: Choice) -> str:
-    if case.model.weights is None and case.cache is None:
-        return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more devices"
-    if case.cache is None:
-        return f"{choice.room.describe()}; {case.model.unknown}"
-    aim = choice.because
-    if case.model.estimated and case.model.unknown:
-        aim = f"{aim}; {case.model.unknown}"
-    length, usual = choice.length or case.rules.shortest_context, case.demand.usual
-    one = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
-    several = f"{gib(max(0, choice.room.left))} hold {counted(held(case, choice) or 0, 'sequence')} of {usual} tokens"
-    return f"{aim}; {choice.room.describe()}; {one}, and {several}"
-
-
-def _instead(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iterator[str]:
-    """Yield the reasons against half and twice the number of devices."""
-    tensor = choice.split.tensor
-    smaller, larger = tensor // 2, 2 * tensor
-    if smaller:
-        yield f"{smaller}: {_why_not(case, smaller, choice, possible)}"
-    if larger <= len(case.pool.devices):
-        yield f"{larger}: {_why_not(case, larger, choice, possible)}"
-
-
-def _why_not(case: FitCase, tensor: int, best: Choice, possible: tuple[Split, ...]) -> str:
-    """Return the reason against a tensor-parallel size other than the best one."""
-    why = obstacle(case.model, case.rules, tensor, case.space.experts)
-    if why:
-        return why
-    split = next((split for split in possible if split.tensor == tensor and split.pipeline == 1), None)
-    if split is None:
-        return "not possible with the parallelism that you set"
-    choice = choice_under(case, split)
-    if choice is None or not has_full_length(case, choice):
-        return f"too little memory: {case.room(split).describe()}, {_shortage(case, choice)}"
-    return _why_worse(case, choice, best)
-
-
-def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
-    """Return the reason against a split with the full length."""
-    split = choice.split
-    if split.tensor > case.space.wide:
-        return f"the group would use a slower link: the fastest links join only {counted(case.space.wide, 'device')}"
-    if not is_enough(case, choice):
-        return f"room for {_held_by_all(case, choice)}"
-    if case.space.aim == THROUGHPUT:
-        return f"fewer engines than {best.split.data}, and fewer sequences at a time"
-    if is_small(case):
-        return "the model is too small for a split: engines of their own answer more requests"
-    if not is_worthwhile(case, split):
-        return f"less than {gib(least_read(case))} of weights per device: exchanging results would take as long"
-    return _why_not_as_good(case, split, best.split)
-
-
-def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
-    """Return the reason against a split that would do."""
-    idle = len(case.pool.devices) - split.world * split.data
-    if idle:
-        return f"{counted(idle, 'device')} would stay idle"
-    if split.world > best.world:
-        return "not needed"
-    return "slower answers" if case.space.aim == LATENCY else "slower answers; --optimize throughput chooses it"
-
-
-def _held_by_all(case: FitCase, choice: Choice) -> str:
-    engines = choice.split.data
-    most, needed = (held(case, choice) or 0) * engines, demanded(case, choice.split) * engines
-    return f"{counted(most, 'sequence')} of {case.demand.usual} tokens instead of {needed}"
-
-
-def _shortage(case: FitCase, choice: Choice | None) -> str:
-    if choice is None:
-        return "nothing is left for the KV cache"
-    return f"which leaves room for {choice.length} tokens of {case.demand.length}"
 
 
 def _lengths(case: FitCase, choice: Choice) -> dict[str, Value]:
@@ -246,8 +147,8 @@ def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[N
     if concurrency is None:
         return _state_sequences(case, choice), ()
     each = -(-concurrency // engines)
-    step, room = case.given.number(BATCHED) or case.rules.chunk, held(case, choice)
-    fitting = each if room is None or not case.demand.typical else max(1, room)
+    step, most = case.given.number(BATCHED) or case.rules.chunk, held(case, choice)
+    fitting = each if most is None or not case.demand.typical else max(1, most)
     because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
     if min(fitting, step) >= each:
         both = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
@@ -324,7 +225,7 @@ def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
     """Return why devices stay idle, and how to use them; what is returned second ends before `--devices`."""
     another = "start another server with"
     wide, engines = split.world, split.data + idle // split.world
-    if case.model.weights is None and case.cache is None:
+    if case.is_unknown:
         return f"the model's size is unknown, so one device serves; {case.model.unknown}", f"set -tp, or {another}"
     if idle < wide:
         return f"{split.as_flags()} leaves fewer than the {wide} of another engine", another
@@ -339,6 +240,70 @@ def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
 
 def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
     wide = case.space.wide
-    if crosses(case.space, split):
+    if _crosses_slow_links(case.space, split):
         expected = f"at most {counted(wide, 'device')}, joined by the fastest links"
         yield notice("PLAN-027", split.as_flags(), expected, wide=str(wide))
+
+
+def _crosses_slow_links(space: Space, split: Split) -> bool:
+    """Return whether a tensor-parallel group uses slower links than the fastest inside a host."""
+    spanned = space.span(split) if split.pipeline == 1 else 1
+    slow_network = spanned > 1 and space.between != FABRIC
+    return slow_network or -(-split.tensor // spanned) > space.wide
+
+
+# --- what does not fit ----------------------------------------------------------------------------------------------
+
+
+def _refusal(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
+    """Return the error for a model that no possible split has room for, with the changes that would make it fit."""
+    best = max(possible, key=lambda split: room(case, split).left)
+    split = max(choices, key=lambda choice: choice.length or 0).split if choices else best
+    length, need = case.demand.length, ""
+    if case.cache and length:
+        need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
+    message = f"{case.model.name}: with {split.as_flags()}, {room(case, split).describe()}{need}"
+    return does_not_fit(message, "; ".join(_what_fits(case, choices)))
+
+
+def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
+    """Yield changes that would make the model fit, the smallest change first."""
+    longest = max((choice.length or 0 for choice in choices), default=0)
+    if longest >= case.rules.shortest_context:
+        yield f"{LENGTH} {longest} fits"
+    without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
+    if without_fixed != case.space:
+        others = _choices(case._replace(space=without_fixed))
+        fitting = next((choice for choice in others if is_enough(case, choice)), None)
+        if fitting:
+            yield f"{fitting.split.as_flags()} fits"
+    if case.rules.element > 1 and not case.model.quantization:
+        yield "a quantised model takes less memory"
+    if case.rules.ways:
+        yield from _more_hosts(case)
+    yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
+
+
+def _more_hosts(case: FitCase) -> Iterator[str]:
+    """Yield the smallest number of such hosts that holds the model; nothing if 16 do not."""
+    space = case.space._replace(tensor=None, pipeline=None, data=None, engines=None)
+    hosts = 2 * space.hosts
+    while hosts <= _MOST_HOSTS:
+        split = _first_fitting(case._replace(space=space._replace(hosts=hosts)))
+        if split:
+            yield f"{NODES} {hosts} fits: {split.as_flags()}"
+            return
+        hosts *= 2
+
+
+def _first_fitting(case: FitCase) -> Split | None:
+    try:
+        choices = _choices(case)
+    except EntrypointError:  # no parallelism uses so many hosts
+        return None
+    return next((choice.split for choice in choices if has_full_length(case, choice)), None)
+
+
+def _choices(case: FitCase) -> list[Choice]:
+    """Return the choices of another space, best first. Raises as `possible_splits`."""
+    return choices_under(case, ranked(case, possible_splits(case)))

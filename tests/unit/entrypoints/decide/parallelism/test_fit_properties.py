@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Link
-from entrypoints.decide.spread.devices import numbers
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.room import Split, stage_share
-from entrypoints.decide.spread.towers import encoder, read_inputs
+from entrypoints.decide.parallelism.devices import numbers
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.memory_use import stage_share
+from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
+from entrypoints.decide.parallelism.rules import Split
 from entrypoints.model.geometry import Geometry
+from entrypoints.model.multimodal_encoders import Tower
 from entrypoints.model.read import ModelFacts
-from entrypoints.model.towers import Tower
 from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import UserFlags
 from tests.support.many import GIB, RULES, host, said

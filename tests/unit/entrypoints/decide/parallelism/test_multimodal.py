@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.decide.spread.fit import fit
-from entrypoints.decide.spread.towers import encoder, read_inputs
+from entrypoints.decide.parallelism.fit import fit
+from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry
+from entrypoints.model.multimodal_encoders import parse_towers
 from entrypoints.model.read import ModelFacts
-from entrypoints.model.towers import parse_towers
 from entrypoints.model.weights import Weights
 from tests.support.many import RULES, host, said
 
@@ -64,8 +64,9 @@ def test_a_server_for_text_reserves_nothing(words: tuple[str, ...]) -> None:
     assert encoder(model(ANY_SIZE), read_inputs(said(*words), 8192), 2).cache == 0
 
 
-def test_smaller_images_take_less() -> None:
-    small = read_inputs(said("--mm-processor-kwargs", '{"max_pixels": 802816}'), 512)
+@pytest.mark.parametrize("kwargs", ['{"max_pixels": 802816}', "max_pixels=802816,min_pixels=3136"])
+def test_smaller_images_take_less(kwargs: str) -> None:
+    small = read_inputs(said("--mm-processor-kwargs", kwargs), 512)
     found = encoder(model(ANY_SIZE), small, 2)
 
     assert found.cache == 1024 * 3584 * 2

@@ -8,7 +8,7 @@ import pytest
 
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Link
-from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -85,13 +85,37 @@ def test_for_latency_as_many_as_have_something_to_do() -> None:
     assert shape(fit(host(8), small, said(optimize="latency"), RULES)) == (1, 1, 8)
 
 
-def test_for_throughput_as_many_engines_as_hold_the_cache_of_all_sequences() -> None:
-    found = fit(host(8), model(LLAMA_70B, 70.6), said(optimize="throughput"), RULES)
+@pytest.mark.parametrize(
+    ("billions", "geometry", "memory", "expected", "because"),
+    [
+        (8.03, LLAMA_8B, 80, (1, 1, 8), "weights take less than 25% of one device"),
+        (24, LLAMA_8B, 80, (2, 1, 4), "256 sequences, the stack's default, of 2048 tokens"),  # eight of one: 8 x 101
+        (70.6, LLAMA_70B, 80, (4, 1, 2), "the engines run 474 sequences of 2048 tokens in all"),  # one over 8: 256
+        (70.6, LLAMA_70B, 60, (8, 1, 1), "256 sequences, the stack's default, of 2048 tokens"),  # two over 4: 2 x 122
+    ],
+)
+def test_for_throughput_engines_that_run_most_sequences_each_up_to_the_default(
+    billions: float, geometry: Geometry, memory: int, expected: tuple[int, int, int], because: str
+) -> None:
+    found = fit(host(8, memory), model(geometry, billions), said(optimize="throughput"), RULES)
 
-    assert shape(found) == (4, 1, 2)
-    assert ids(found) == list(range(8))
-    assert found.values["--data-parallel-size"].value == "2"
-    assert "256 sequences, the stack's default, of 2048 tokens" in found.values["--tensor-parallel-size"].because
+    assert (shape(found), ids(found)) == (expected, list(range(8)))
+    assert because in found.values["--tensor-parallel-size"].because
+
+
+@pytest.mark.parametrize(("share", "expected", "because"), [
+    (0.3, (4, 1, 2), "leaves more than 30% of a device's memory"),
+    (0.5, (8, 1, 1), "leaves more than 50% of a device's memory"),
+    (0.9, (8, 1, 1), "no group leaves more than 90% of a device's memory"),
+])  # fmt: skip
+def test_for_throughput_a_group_leaves_the_cache_its_share(
+    share: float, expected: tuple[int, int, int], because: str
+) -> None:
+    rules = RULES._replace(cache_share=share)
+    found = fit(host(8), model(LLAMA_70B, 70.6), said("--max-num-seqs", "64", optimize="throughput"), rules)
+
+    assert shape(found) == expected
+    assert because in found.values["--tensor-parallel-size"].because
 
 
 def test_the_cache_of_the_concurrency_takes_a_wider_group() -> None:
@@ -298,7 +322,7 @@ def test_concurrency_takes_more_devices_before_it_waits() -> None:
     given = said(input=(4000, 4000), output=(1000, 1000), concurrency=800)
     found = fit(host(8), model(), given, RULES)
 
-    assert shape(found) == (4, 1, 2)
+    assert shape(found) == (2, 1, 4)
     assert "the narrowest group that holds the weights" in found.values["--tensor-parallel-size"].because
 
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.core.records import Facts
+from entrypoints.decide.cpu.binding import domains, place
+from entrypoints.decide.cpu.rank_memory import BLOCK, CacheDemand, load, longest, smallest_room, useful, whole_gib
 from entrypoints.decide.records import Thresholds
-from entrypoints.decide.spread.binding import domains, place
-from entrypoints.decide.spread.memory import BLOCK, CacheDemand, load, longest, smallest_room, useful, whole_gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
 from tests.support.sample import GIB, PROFILE, facts

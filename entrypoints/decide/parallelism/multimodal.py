@@ -8,10 +8,11 @@ v1/core/encoder_cache_manager.py, compute_mm_encoder_budget; v1/worker/gpu_model
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
+from entrypoints.model.multimodal_encoders import Tower
 from entrypoints.model.read import ModelFacts
-from entrypoints.model.towers import Tower
 from entrypoints.request.vllm_flags import UserFlags
 
 TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt", "--mm-processor-kwargs"
@@ -77,12 +78,12 @@ def _most(value: Any) -> int | None:
 
 
 def _table(text: str | None) -> dict[str, Any]:
-    """Return a flag's JSON object, or `image=0,video=0` of earlier versions; empty for what only vLLM understands."""
+    """Return a flag's JSON object, or `image=0,video=5` of earlier versions; empty for what only vLLM understands."""
     if text is None:
         return {}
     try:
         table = json.loads(text)
     except ValueError:
         pairs = (part.partition("=") for part in text.split(","))
-        return {name.strip(): int(number) for name, _, number in pairs if number.strip() in ("0", "1")}
+        return {name.strip(): int(number) for name, _, number in pairs if re.fullmatch("[0-9]{1,9}", number.strip())}
     return table if isinstance(table, dict) else {}

@@ -1,4 +1,4 @@
-"""The choice among all splits of a model, by the user's aim. Pure.
+"""The ranking: of the possible splits that fit, the one that serves the user's aim best. Pure.
 
 All devices that were handed over serve. The aims differ in the number of devices that share one copy of the model:
 
@@ -9,27 +9,29 @@ All devices that were handed over serve. The aims differ in the number of device
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from functools import partial
 
-from entrypoints.core.errors import EntrypointError
 from entrypoints.core.text import counted
-from entrypoints.decide.records import GIB, does_not_fit, gib
-from entrypoints.decide.spread.choice import (
+from entrypoints.decide.parallelism.fit_input import FitCase
+from entrypoints.decide.parallelism.hosts import FABRIC, RDMA
+from entrypoints.decide.parallelism.memory_fit import (
     Choice,
-    FitCase,
-    choice_under,
+    demanded,
     groups,
     has_full_length,
     held,
+    holds_all,
     is_enough,
-    loaded_bytes,
 )
-from entrypoints.decide.spread.hosts import more_hosts
-from entrypoints.decide.spread.layouts import Space, splits, way
-from entrypoints.decide.spread.room import READ_FOR_LATENCY, Split
-from entrypoints.request.flags import LENGTH
+from entrypoints.decide.parallelism.rules import READ_FOR_LATENCY, Space, Split
+from entrypoints.decide.records import GIB, gib
 
 LATENCY, THROUGHPUT = "latency", "throughput"
+
+COPIES, STAGED_COPIES = "engines inside a host", "engines inside a host, each with stages"
+PIPELINES, ONE_PIPELINE = "pipelines over hosts", "one pipeline over all hosts"
+WIDE = "tensor parallelism over hosts"
+"""Forms of a split over several hosts."""
 
 _SMALL = 0.25
 """Share of a device's memory below which the weights of a whole model are not split by default: the device has room
@@ -40,24 +42,63 @@ _READ_BY_DEFAULT, _READ_AT_MOST = 0.05, 6 * GIB
 Accelerators read all of their memory in 20 to 50 ms, so a twentieth takes 1 to 2.5 ms, and 6 GiB take the fastest ones
 about 1 ms: at least as long as the all-reduces of one token."""
 
+_CLEARLY_MORE = 1.25
+"""How many times as many sequences narrower engines must run in all, if not each of them holds the stack's default: the
+usual length is an estimate, and an engine whose cache is full computes sequences twice (preemption)."""
+
 _LONG_ENOUGH = 0.25
 """Share of the model's own length that a group over fast links must hold, before a longer path is chosen for more."""
 
 
-def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
-    """Return the split that serves the aim best. Raises DOES_NOT_FIT."""
-    if case.model.weights is None and case.cache is None:
-        one = possible[0]._replace(data=case.space.data or 1, engines=case.space.engines or 1)
-        return Choice(one, case.room(one), case.demand.length, None)
-    choices = choices_under(case, possible)
+def ranked(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
+    """Return the splits over several hosts best first; those of one host in their order."""
+    if case.space.hosts == 1:
+        return possible
+    forms = _forms(case)
+
+    def rank(split: Split) -> tuple[int, int]:
+        form = _form(case.space, split)
+        over_most_first = form == forms[0] == WIDE
+        return forms.index(form), -case.space.span(split) if over_most_first else 0
+
+    return tuple(sorted(possible, key=rank))
+
+
+def _form(space: Space, split: Split) -> str:
+    """Return whether an engine is inside a host or on several, and whether it has stages."""
+    if space.span(split) == 1:
+        return COPIES if split.pipeline == 1 else STAGED_COPIES
+    if split.pipeline == 1:
+        return WIDE
+    return ONE_PIPELINE if split.engines == 1 else PIPELINES
+
+
+def _forms(case: FitCase) -> tuple[str, ...]:
+    """Return the forms best first, by the link between hosts, the kind of model and the aim."""
+    space, geometry = case.space, case.model.geometry
+    if space.between == FABRIC and space.aim == LATENCY:
+        return (WIDE, COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
+    if space.between == FABRIC:
+        return (COPIES, WIDE, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
+    has_experts = geometry is not None and geometry.experts > 0
+    if not has_experts and not space.pipeline:
+        return (COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE, WIDE)
+    if not has_experts or space.between == RDMA or space.aim == THROUGHPUT:
+        return (COPIES, PIPELINES, ONE_PIPELINE, STAGED_COPIES, WIDE)
+    # engines of a mixture of experts would exchange tokens over a link that may be slow
+    return (ONE_PIPELINE, COPIES, PIPELINES, STAGED_COPIES, WIDE)
+
+
+def choose(case: FitCase, choices: list[Choice]) -> Choice | None:
+    """Return the choice that serves the aim best; None if none has room for sequences that are worth serving."""
     full = [choice for choice in choices if has_full_length(case, choice)]
-    if full and case.space.hosts > 1:  # hosts.over_hosts puts the best first
+    if full and case.space.hosts > 1:  # the best is first
         return full[0]
     near = _near_and_long(case, choices)
     if full and (not near or any(way(choice.split, case.space) == 0 for choice in full)):
         return _best(case, _fastest(case, full))
     if not choices or _is_too_short(case, max(choices, key=_length)):
-        raise _refusal(case, possible, choices)
+        return None
     longest = max(map(_length, near or choices))
     best = _roomiest([choice for choice in near or choices if _length(choice) == longest])
     where = "no group on fast links" if near else "no number of devices"
@@ -72,10 +113,22 @@ def _near_and_long(case: FitCase, choices: list[Choice]) -> list[Choice]:
     return [choice for choice in choices if way(choice.split, case.space) == 0 and _length(choice) >= least]
 
 
-def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
-    """Return the choices under those splits that leave room for a KV cache."""
-    choices = (choice_under(case, split) for split in possible)
-    return [choice for choice in choices if choice is not None]
+def way(split: Split, space: Space) -> int:
+    """Return 0 for a split over the fastest links only, 1 for a pipeline of such groups, 2 for one over slow links."""
+    if split.tensor > space.wide:
+        return 2
+    return 0 if split.pipeline == (space.pipeline or 1) else 1
+
+
+def _length(choice: Choice) -> int:
+    return choice.length or 0
+
+
+def _is_too_short(case: FitCase, choice: Choice) -> bool:
+    """Return whether the sequence length is too short to serve."""
+    if choice.length is None or choice.length == case.demand.length:
+        return False
+    return case.demand.fixed or choice.length < case.rules.shortest_context
 
 
 def least_read(case: FitCase) -> int:
@@ -87,14 +140,14 @@ def least_read(case: FitCase) -> int:
 
 def is_small(case: FitCase) -> bool:
     """Return whether a copy of the model takes so little of a device that, by default, each device gets one."""
-    return case.space.aim != LATENCY and loaded_bytes(case) < _SMALL * case.memory.total
+    return case.space.aim != LATENCY and case.loaded < _SMALL * case.memory.total
 
 
 def is_worthwhile(case: FitCase, split: Split) -> bool:
     """Return whether each device of a group has enough weights to read."""
     if split.world == 1 or case.rules.whole:
         return True
-    return not is_small(case) and loaded_bytes(case) // split.world >= least_read(case)
+    return not is_small(case) and case.loaded // split.world >= least_read(case)
 
 
 # --- the aims -------------------------------------------------------------------------------------------------------
@@ -104,12 +157,44 @@ def _best(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
     enough = [choice for choice in fast if is_enough(case, choice)]
     if case.space.aim != THROUGHPUT:
-        return _widest(case, enough if case.demand.asked and enough else fast)
-    if not enough:
-        return _closest(case, fast)
-    because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, fast[0])}"
-    best = max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))
-    return best._replace(because=because)
+        return _widest(case, enough or fast)
+    small = is_small(case) and not case.demand.requested
+    full = [choice for choice in enough if small or holds_all(case, choice)]
+    return _for_throughput(case, fast, full) if full else _closest(case, fast)
+
+
+def _for_throughput(case: FitCase, fast: list[Choice], full: list[Choice]) -> Choice:
+    """Return the narrowest of the groups that hold all sequences, `full`, and leave the cache the rules' share.
+
+    A stack's default number of sequences is a limit, not a demand: it splits no small model.
+    """
+    share = case.rules.cache_share
+    most = f"leaves more than {share:.0%} of a device's memory to the KV cache"
+    roomy = [choice for choice in full if leaves_enough(case, choice)]
+    if not roomy:
+        widest = max(full, key=lambda choice: choice.split.world)
+        return widest._replace(because=f"--optimize throughput: no group {most}, and the widest leaves the most")
+    best = max(roomy, key=lambda choice: (groups(case, choice.split), choice.split.world))
+    because = f"the narrowest group that holds the weights and {_sequences(case, best)}" + f", and {most}" * bool(share)
+    if not holds_all(case, best):
+        because = f"the weights take less than {_SMALL:.0%} of one device, so that engines are as narrow as possible"
+    fullest = max(filter(partial(leaves_enough, case), fast), key=partial(_running, case))
+    if not case.demand.requested and _running(case, fullest) >= _CLEARLY_MORE * _running(case, best):
+        best = fullest
+        because = f"the engines run {counted(_running(case, best), 'sequence')} of {case.demand.usual} tokens in all"
+    return best._replace(because=f"--optimize throughput: {because}")
+
+
+def leaves_enough(case: FitCase, choice: Choice) -> bool:
+    """Return whether a choice leaves the KV cache the share of a device's memory that throughput needs."""
+    return choice.room.left > case.rules.cache_share * case.memory.total or not case.rules.cache_share
+
+
+def _running(case: FitCase, choice: Choice) -> int:
+    """Return the usual sequences that all engines run at a time, each at most the stack's default."""
+    each = demanded(case, choice.split)
+    sequences = held(case, choice)
+    return groups(case, choice.split) * (each if sequences is None else min(each, sequences))
 
 
 def _fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
@@ -124,7 +209,7 @@ def _widest(case: FitCase, fast: list[Choice]) -> Choice:
     worthwhile = [choice for choice in fast if is_worthwhile(case, choice.split)]
     best = max(worthwhile or fast[:1], key=lambda choice: _by_width(case, choice))
     wider = [choice for choice in fast if choice.split.world > best.split.world and is_enough(case, choice)]
-    if wider and (not worthwhile or not is_enough(case, best)):
+    if wider and not is_enough(case, best):
         because = f"the narrowest group that holds the weights and {_sequences(case, best)}"
         return min(wider, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
     latency = "--optimize latency: " if case.space.aim == LATENCY else ""
@@ -139,7 +224,8 @@ def _why_widest(case: FitCase, best: Choice) -> str:
     if is_small(case) and best.split.world == 1:
         return f"the weights take less than {_SMALL:.0%} of one device, so that each device gets its own engine"
     if not is_worthwhile(case, best.split):
-        return "the narrowest group that holds the model"
+        sequences = f"weights and {_sequences(case, best)}" if case.demand.requested else "model"
+        return f"the narrowest group that holds the {sequences}"
     return f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
 
 
@@ -151,7 +237,7 @@ def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:
 
 def _closest(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the choice with room for the most sequences, since none has room for all of them."""
-    read = [choice for choice in fast if loaded_bytes(case) // choice.split.world >= READ_FOR_LATENCY]
+    read = [choice for choice in fast if case.loaded // choice.split.world >= READ_FOR_LATENCY]
     most = _roomiest(read or fast[:1])
     return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
 
@@ -177,58 +263,5 @@ def _sequences(case: FitCase, choice: Choice) -> str:
     """Return the demanded KV cache, as a part of a reason."""
     if held(case, choice) is None:
         return "a KV cache"
-    default = "" if case.demand.asked else ", the stack's default,"
+    default = "" if case.demand.requested else ", the stack's default,"
     return f"the KV cache of {counted(case.demand.concurrency, 'sequence')}{default} of {case.demand.usual} tokens"
-
-
-# --- what does not fit ----------------------------------------------------------------------------------------------
-
-
-def _length(choice: Choice) -> int:
-    return choice.length or 0
-
-
-def _is_too_short(case: FitCase, choice: Choice) -> bool:
-    """Return whether the sequence length is too short to serve."""
-    if choice.length is None or choice.length == case.demand.length:
-        return False
-    return case.demand.fixed or choice.length < case.rules.shortest_context
-
-
-def _refusal(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
-    best = max(possible, key=lambda split: case.room(split).left)
-    split = max(choices, key=_length).split if choices else best
-    length, need = case.demand.length, ""
-    if case.cache and length:
-        need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
-    message = f"{case.model.name}: with {split.as_flags()}, {case.room(split).describe()}{need}"
-    return does_not_fit(message, "; ".join(_what_fits(case, choices)))
-
-
-def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
-    """Yield changes that would make the model fit, the smallest change first."""
-    if choices:
-        longest = max(map(_length, choices))
-        if longest >= case.rules.shortest_context:
-            yield f"{LENGTH} {longest} fits"
-    without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
-    if without_fixed != case.space:
-        others = choices_under(case, splits(case.model, case.rules, without_fixed, loaded_bytes(case)))
-        fitting = next((choice for choice in others if is_enough(case, choice)), None)
-        if fitting:
-            yield f"{fitting.split.as_flags()} fits"
-    if case.rules.element > 1 and not case.model.quantization:
-        yield "a quantised model takes less memory"
-    hosts = more_hosts(case.space, lambda space: _fitting(case, space)) if case.rules.ways else ""
-    if hosts:
-        yield hosts
-    yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
-
-
-def _fitting(case: FitCase, space: Space) -> Split | None:
-    """Return the first split in a space that holds the model."""
-    try:
-        possible = splits(case.model, case.rules, space, loaded_bytes(case))
-    except EntrypointError:
-        return None
-    return next((choice.split for choice in choices_under(case, possible) if has_full_length(case, choice)), None)

@@ -110,7 +110,6 @@ def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
     return {
         METHOD: Value("fork", because, instead),
         "KMP_AFFINITY": Value("none", affinity),
-        PYTHON_PATH: Value(PLUGIN, f"drydock's plugin for vLLM makes vLLM's CPU platform keep {METHOD}"),
     }
 
 

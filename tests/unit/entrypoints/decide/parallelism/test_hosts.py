@@ -9,23 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
-from entrypoints.decide.records import Thresholds
-from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.hosts import (
+from entrypoints.decide.parallelism.constraints import possible_splits
+from entrypoints.decide.parallelism.fit import Fit, Rules, fit
+from entrypoints.decide.parallelism.fit_input import read_case, read_space
+from entrypoints.decide.parallelism.hosts import (
     FABRIC,
     RDMA,
     SLICE,
     SLICE_HOSTS,
     link_between,
-    over_hosts,
     reach,
     read_reach,
 )
-from entrypoints.decide.spread.layouts import Space, read_space
-from entrypoints.decide.spread.room import Split
+from entrypoints.decide.parallelism.objective import ranked
+from entrypoints.decide.parallelism.rules import Space, Split
+from entrypoints.decide.records import Thresholds
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from tests.support.many import GIB, LLAMA_70B, RULES, host, model, said
+from tests.support.many import LLAMA_70B, RULES, host, model, said
 
 MIXTURE = Geometry(
     60, 0, 0, 128, 128, 128, 576, 131072, hidden=7168, vocabulary=129280, intermediate=18432, experts=256,
@@ -41,8 +42,13 @@ def space(hosts: int = 2, between: str = "", aim: str | None = None, **changes: 
     return plain._replace(**changes)
 
 
+def splits(what: ModelFacts, rules: Rules, there: Space) -> tuple[Split, ...]:
+    case = read_case(host(8), what, said(), rules)._replace(space=there)
+    return ranked(case, possible_splits(case))
+
+
 def first(what: ModelFacts, rules: Rules = RULED, **changes: Any) -> Split:
-    return over_hosts(what, rules, space(**changes), 800 * GIB)[0]
+    return splits(what, rules, space(**changes))[0]
 
 
 def on_hosts(*words: str, what: ModelFacts = DENSE, rules: Rules = RULED, memory: int = 80, **changes: Any) -> Fit:
@@ -109,23 +115,23 @@ def test_throughput_gives_a_mixture_of_experts_narrow_engines_on_every_host() ->
 
 
 def test_tensor_parallelism_crosses_hosts_of_one_fabric() -> None:
-    usual = shapes(over_hosts(DENSE, RULED, space(between=FABRIC), 800 * GIB))
+    usual = shapes(splits(DENSE, RULED, space(between=FABRIC)))
 
     assert usual[0] == (8, 1, 2)
     assert usual.index((16, 1, 1)) < usual.index((8, 2, 1))
-    assert shapes(over_hosts(DENSE, RULED, space(between=FABRIC, aim="latency"), 800 * GIB))[0] == (16, 1, 1)
-    assert shapes(over_hosts(DENSE, RULED, space(between=RDMA), 800 * GIB))[-1] == (16, 1, 1)
+    assert shapes(splits(DENSE, RULED, space(between=FABRIC, aim="latency")))[0] == (16, 1, 1)
+    assert shapes(splits(DENSE, RULED, space(between=RDMA)))[-1] == (16, 1, 1)
 
 
 def test_ray_runs_one_engine_over_all_hosts() -> None:
-    found = over_hosts(DENSE, RULED._replace(ways=("ray",)), space(hosts=4), 800 * GIB)
+    found = splits(DENSE, RULED._replace(ways=("ray",)), space(hosts=4))
 
     assert {split.engines for split in found} == {1}
     assert (found[0].tensor, found[0].pipeline) == (8, 4)
 
 
 def test_only_engines_cross_hosts_where_the_stack_can_do_nothing_else() -> None:
-    found = over_hosts(DENSE, RULED._replace(ways=("engines",)), space(hosts=4), 800 * GIB)
+    found = splits(DENSE, RULED._replace(ways=("engines",)), space(hosts=4))
 
     assert all(split.world <= 8 for split in found)
     assert found[0].engines == 4
@@ -133,7 +139,7 @@ def test_only_engines_cross_hosts_where_the_stack_can_do_nothing_else() -> None:
 
 def test_an_image_for_one_host_refuses_several() -> None:
     with pytest.raises(EntrypointError) as error:
-        over_hosts(DENSE, RULED._replace(ways=()), space(), 800 * GIB)
+        splits(DENSE, RULED._replace(ways=()), space())
 
     assert error.value.code == USAGE
     assert "--nnodes 2" in error.value.message
@@ -142,7 +148,7 @@ def test_an_image_for_one_host_refuses_several() -> None:
 def test_the_runtimes_sizes_are_of_one_host() -> None:
     rules = RULED._replace(ways=("ray",), pipeline=False, sizes=(1, 2, 4, 8))
 
-    assert shapes(over_hosts(DENSE, rules, space(hosts=2, between=FABRIC), 800 * GIB)) == [(16, 1, 1)]
+    assert shapes(splits(DENSE, rules, space(hosts=2, between=FABRIC))) == [(16, 1, 1)]
 
 
 # --- the user's own numbers -----------------------------------------------------------------------------------------
@@ -161,7 +167,7 @@ def test_the_runtimes_sizes_are_of_one_host() -> None:
 def test_what_the_user_sets_is_kept(words: tuple[str, ...], expected: tuple[int, int, int]) -> None:
     wanted = read_space(said("--nnodes", "2", *words), 8, 8)
 
-    assert shapes(over_hosts(DENSE, RULED, wanted, 800 * GIB))[0] == expected
+    assert shapes(splits(DENSE, RULED, wanted))[0] == expected
 
 
 def test_more_devices_than_all_hosts_have_are_refused() -> None:
@@ -230,7 +236,7 @@ def test_every_split_is_the_same_on_each_host(
 ) -> None:
     """vLLM: all ranks are divisible by the number of nodes, and engines by hosts or hosts by engines."""
     there = space(hosts, between, aim, devices=devices, wide=devices)
-    for split in over_hosts(what, RULED._replace(ways=ways), there, 800 * GIB):
+    for split in splits(what, RULED._replace(ways=ways), there):
         ranks = split.world * split.engines
         assert ranks % hosts == 0
         assert ranks <= hosts * devices

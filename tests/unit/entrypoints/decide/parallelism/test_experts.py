@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
-from entrypoints.decide.spread.room import Rules
+from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
+from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 

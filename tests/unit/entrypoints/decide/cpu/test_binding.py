@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.core.parse import parse_id_list
+from entrypoints.decide.cpu.binding import Domain, Rank, binding, domains, place, reserved, reserved_by_user
 from entrypoints.decide.records import Thresholds
-from entrypoints.decide.spread.binding import Domain, Rank, binding, domains, place, reserved, reserved_by_user
 from tests.support.sample import PROFILE, facts, with_threads
 
 T = Thresholds(PROFILE["thresholds"])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from entrypoints.core.errors import USAGE
-from entrypoints.decide.spread.obstacles import impossible_size, obstacle, sizes
-from entrypoints.decide.spread.room import Rules
+from entrypoints.decide.parallelism.constraints import impossible_size, obstacle, sizes
+from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
 from tests.support.many import LLAMA_8B, model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from entrypoints.decide.spread.room import Rules
+from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.request.vllm_flags import UserFlags
 
 ADAPTERS, SHARDED_ADAPTERS = "--enable-lora", "--fully-sharded-loras"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
+from entrypoints.core.parse import parse_json
+from entrypoints.core.records import Notice
+from entrypoints.model.config import optional_table
+from entrypoints.model.geometry import overridden
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import LENGTH, OVERRIDES, SEQUENCES
+from entrypoints.request.flags import LENGTH, OVERRIDES, ROPE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-_CHANGES_LENGTH = (OVERRIDES, "--hf-config-path", "--rope-scaling", "--rope-theta", "--config-format")
-
+_CHANGES_LENGTH = ("--hf-config-path", "--rope-theta", "--config-format")
+_SCALED_ALREADY_FROM = (0, 30)
+"""Since this version vLLM does not multiply the original length of YaRN by its factor."""
 
 _USUAL = 2048
 """Tokens of a usual sequence, prompt and answer, if nothing is known of the requests. The mean of the published Azure
@@ -36,8 +43,8 @@ class Demand(NamedTuple):
     concurrency: int = 1
     """Sequences that run at a time."""
     by_engine: bool = False
-    """Whether every engine runs `concurrency` sequences (--max-num-seqs), instead of all engines together."""
-    asked: bool = False
+    """Whether every engine runs `concurrency` sequences, instead of all engines together (--concurrency)."""
+    requested: bool = False
     """Whether the user set the concurrency; otherwise it is the stack's default."""
 
     @property
@@ -53,14 +60,14 @@ class Demand(NamedTuple):
 def read_demand(model: ModelFacts, given: UserFlags, block: int, default: int = 1) -> Demand:
     """Return the demand: by the user's flag, else by intents, else by the model's length. Raises DOES_NOT_FIT.
 
-    The concurrency is --concurrency, else --max-num-seqs for every engine, else the stack's `default`.
+    The concurrency is --concurrency of all engines together, else --max-num-seqs or the stack's `default` of each one.
     """
     demand, sequences = _lengths(model, given, block), given.number(SEQUENCES)
     if given.intents.concurrency:
-        return demand._replace(concurrency=given.intents.concurrency, asked=True)
+        return demand._replace(concurrency=given.intents.concurrency, requested=True)
     if sequences:
-        return demand._replace(concurrency=sequences, asked=True, by_engine=True)
-    return demand._replace(concurrency=default)
+        return demand._replace(concurrency=sequences, requested=True, by_engine=True)
+    return demand._replace(concurrency=default, by_engine=True)
 
 
 def _lengths(model: ModelFacts, given: UserFlags, block: int) -> Demand:
@@ -76,8 +83,6 @@ def _lengths(model: ModelFacts, given: UserFlags, block: int) -> Demand:
     if not (intents.input and intents.output):
         return Demand(most, "", typical=typical)
     longest = intents.input[1] + intents.output[1]
-    if given.flag(OVERRIDES) is not None:  # it can change the model's length
-        most = None
     if most is not None and longest > most:
         message = (
             f"{model.name}: --input-range and --output-range add up to {longest} tokens, the model supports {most}"
@@ -105,4 +110,34 @@ def check_length(model: ModelFacts, given: UserFlags, settings: Collection[str])
     if (given.number(LENGTH) or 0) <= longest or overridden:
         return
     message = f"{given.flags[LENGTH].given}: {model.name} supports {longest} tokens"
-    raise EntrypointError(USAGE, message, f"lower it, or set {_LONGER}=1 if the model was trained for more")
+    hint = f"lower it, or set {_LONGER}=1 if the model was trained for more"
+    stretched = int(geometry.rope.original * geometry.rope.factor)
+    if geometry.rope.kind == "yarn" and stretched > longest:
+        hint = f'add "max_position_embeddings": {stretched} to {OVERRIDES}: this vLLM does not apply the factor itself'
+    raise EntrypointError(USAGE, message, hint)
+
+
+def as_overridden(model: ModelFacts, given: UserFlags, vllm: str) -> ModelFacts:
+    """Return the model with the length that vLLM derives from it, --hf-overrides and --rope-scaling. Raises USAGE.
+
+    `vllm` is the image's version.
+    """
+    multiplies = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2]) < _SCALED_ALREADY_FROM
+    for flag in (OVERRIDES, ROPE):
+        text = given.flag(flag) or "{}"
+        if model.geometry is None:
+            return model
+        try:
+            parsed = optional_table({"value": parse_json(text)}, "value") or {}
+            overrides = parsed if flag == OVERRIDES else {"rope_scaling": parsed}
+            model = model._replace(geometry=overridden(model.geometry, overrides, multiplies_yarn=multiplies))
+        except ValueError as error:
+            raise EntrypointError(USAGE, f"{flag}: {error}", "write a JSON object, as in config.json") from error
+    return model
+
+
+def length_notices(model: ModelFacts, overridden_model: ModelFacts) -> Iterator[Notice]:
+    """Yield a notice if the model's length is not that of the positions in its configuration."""
+    before, after = (each.geometry and each.geometry.max_length for each in (model, overridden_model))
+    if before != after:
+        yield notice("PLAN-113", f"{after} tokens", f"{before} tokens, as config.json says")

@@ -6,7 +6,7 @@ import pytest
 
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Failure
-from entrypoints.decide.cpu.openvino import decide
+from entrypoints.decide.openvino import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import NONE, Intents

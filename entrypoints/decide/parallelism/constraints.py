@@ -1,0 +1,271 @@
+"""The constraints: which candidates the model, the runtime and the user allow, and where experts lie. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.text import counted
+from entrypoints.decide.parallelism.candidates import candidates, with_users_numbers
+from entrypoints.decide.parallelism.fit_input import FitCase
+from entrypoints.decide.parallelism.hosts import check_ways
+from entrypoints.decide.parallelism.rules import Rules, Space, Split
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.hybrid import STATE_BYTES
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import EXECUTOR, EXPERT, NODES
+
+_EACH = 8
+"""Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
+experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
+_MOST_RANKS = 1024
+"""More ranks than share any model's heads."""
+_SLICED = ("mxfp4", "gpt_oss_mxfp4")
+"""Quantisations whose recipes split every expert: vllm-project/recipes, OpenAI/GPT-OSS.md."""
+
+
+def possible_splits(case: FitCase) -> tuple[Split, ...]:
+    """Return the candidates that are possible and keep what the user set, in their order, with their experts placed.
+
+    Raises USAGE for an impossible parallelism of the user's, and HOST if nothing is possible.
+    """
+    _check_fixed(case)
+    possible = _over_hosts(case) if case.space.hosts > 1 else _on_one_host(case)
+    return tuple(split._replace(experts=_are_experts_whole(case, split)) for split in possible)
+
+
+def _on_one_host(case: FitCase) -> list[Split]:
+    """Return the possible splits of one host. Raises HOST if there is none."""
+    allowed = _sizes_on_one_host(case.model, case.rules, case.space)
+    possible = [_reduced(case, split) for split in candidates(case) if split.tensor in allowed]
+    if not possible:
+        raise _too_few(case.rules, case.space)
+    return possible
+
+
+def _sizes_on_one_host(model: ModelFacts, rules: Rules, space: Space) -> tuple[int, ...]:
+    """Return the possible tensor-parallel sizes, in whole chips; the user's is checked already."""
+    if space.tensor or space.needs_more_hosts:
+        return (space.tensor or 1,)
+    possible = sizes(model, rules, space.most, space.experts)
+    return tuple(size for size in possible if size % rules.chip == 0) or possible
+
+
+def _reduced(case: FitCase, split: Split) -> Split:
+    """Return the split with as many of its engines as can hold the experts, unless the user set their number."""
+    model, rules, space = case.model, case.rules, case.space
+    if space.data or split.data == 1:
+        return split
+    counts = range(split.data, 1, -1)
+    allowed = (count for count in counts if not expert_obstacle(model, rules, split.tensor * count, space.experts))
+    data = next(allowed, 1)
+    return split._replace(data=data, engines=space.engines or data)
+
+
+def _too_few(rules: Rules, space: Space) -> EntrypointError:
+    stages = f" with {space.pipeline} pipeline stages" if space.pipeline else ""
+    supported = ", ".join(map(str, rules.sizes)) or "1"
+    verb = "is" if space.most == 1 else "are"
+    available = f"{counted(space.most, 'device')} {verb} available"
+    message = f"the runtime supports tensor-parallel sizes {supported}{stages}: {available}"
+    return EntrypointError(HOST, message, "give the container more devices, or lower -pp and -dp")
+
+
+def _over_hosts(case: FitCase) -> list[Split]:
+    """Return the possible splits over hosts that have the user's numbers. Raises USAGE and HOST if there is none."""
+    space = case.space
+    check_ways(case.rules.ways, space.hosts)
+    possible = [split for split in _usual_over_hosts(case) if _has_users_numbers(split, space)]
+    if not possible and (space.tensor or space.pipeline or space.engines):
+        allowed = sizes(case.model, case.rules, space.devices * space.hosts, space.experts)
+        possible = [split for split in with_users_numbers(space) if space.tensor or split.tensor in allowed]
+    if not possible:
+        each, total = counted(space.devices, "device"), space.devices * space.hosts
+        message = f"no parallelism uses {each} on each of {space.hosts} hosts ({total} in all)"
+        raise EntrypointError(HOST, message, "leave out -tp, -pp and -dp, or change the number of hosts")
+    return possible
+
+
+def _usual_over_hosts(case: FitCase) -> Iterator[Split]:
+    """Yield the possible splits over hosts; of tensor parallelism over the same hosts only the widest."""
+    space = case.space
+    inside = sizes(case.model, case.rules, min(space.devices, space.wide), space.experts)
+    widest = cache(partial(_widest_over, case))
+    for split in candidates(case):
+        is_inside = space.span(split) == 1 or split.pipeline > 1
+        possible = split.tensor in inside if is_inside else split.tensor == widest(space.span(split))
+        if possible and not _cuts_experts_of_engines(case, split):
+            yield split
+
+
+def _widest_over(case: FitCase, span: int) -> int:
+    """Return the widest possible group over so many hosts with equally many devices of each; 0 if there is none."""
+    rules, space = case.rules, case.space
+    scaled = rules._replace(sizes=tuple(span * size for size in rules.sizes))  # the runtime's sizes are of one host
+    possible = sizes(case.model, scaled, span * space.devices, space.experts)
+    return max((size for size in possible if size % span == 0), default=0)
+
+
+def _has_users_numbers(split: Split, space: Space) -> bool:
+    """Return whether a split keeps what the user set."""
+    user = (space.tensor, space.pipeline, space.data, space.engines)
+    own = (split.tensor, split.pipeline, split.data, split.engines)
+    return all(number in (None, size) for number, size in zip(user, own, strict=True))
+
+
+def _check_fixed(case: FitCase) -> None:
+    """Raise USAGE for an impossible parallelism of the user's, with the nearest possible sizes."""
+    model, rules, space = case.model, case.rules, case.space
+    split, engines = space.fixed, space.engines or 1
+    on_all = split.world * engines
+    if space.hosts > 1 and on_all > space.devices * space.hosts:
+        message = f"{split.as_flags()} needs {counted(on_all, 'device')}, {space.hosts} hosts have"
+        raise EntrypointError(USAGE, f"{message} {space.devices * space.hosts}", f"lower it, or raise {NODES}")
+    here = split.world * split.data
+    if here > space.devices and not space.nodes:
+        hint = f"lower {split.as_flags()}, or set {EXECUTOR} ray or {NODES} for several hosts"
+        message = f"{split.as_flags()} needs {counted(here, 'device')}, available: {space.devices}"
+        raise EntrypointError(USAGE, message, hint)
+    wrong = impossible_size(model, rules, split.tensor, space.experts) if space.tensor else None
+    if wrong:
+        raise wrong
+    cut = expert_obstacle(model, rules, engines * split.tensor, space.experts)
+    if cut and space.engines:
+        raise EntrypointError(USAGE, f"-dp {engines}: {cut}", f"{EXPERT} keeps experts whole")
+    if split.pipeline > 1 and not rules.pipeline:
+        raise EntrypointError(USAGE, f"-pp {split.pipeline}: this stack has no pipeline parallelism", "leave out -pp")
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
+    """Return why tensor parallelism over this number of ranks is impossible; empty if it is possible."""
+    geometry = model.geometry
+    if rules.sizes and tensor not in rules.sizes:
+        return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
+    if geometry is None or tensor == 1:
+        return ""
+    heads = _heads_obstacle(geometry, rules, tensor) or _state_obstacle(geometry, rules, tensor)
+    if heads:
+        return heads
+    attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
+    cut = _cut(attention, tensor, model.group, "the attention's width")
+    if geometry.experts:
+        return cut or expert_obstacle(model, rules, tensor, experts)
+    return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
+    """Return every possible tensor-parallel size, ascending; only powers of two if the number of heads is unknown."""
+    numbers: Iterable[int] = range(1, most + 1)
+    if model.geometry is None:
+        numbers = (number for number in numbers if number & (number - 1) == 0)
+    return tuple(number for number in numbers if not obstacle(model, rules, number, experts))
+
+
+def impossible_size(
+    model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None
+) -> EntrypointError | None:
+    """Return the USAGE error for a size that the user set, with the nearest possible sizes; None if it is possible."""
+    why = obstacle(model, rules, tensor, experts)
+    if not why:
+        return None
+    near = sizes(model, rules, min(max(2 * tensor, *rules.sizes, 1), _MOST_RANKS), experts)
+    below, above = [size for size in near if size < tensor], [size for size in near if size > tensor]
+    nearest = [*below[-1:], *above[:1]]
+    hint = "possible: " + (" or ".join(f"-tp {size}" for size in nearest) or "no size close to it")
+    return EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)
+
+
+def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share the attention's heads; empty if it can."""
+    heads, kv_heads = geometry.heads, geometry.kv_heads
+    if not rules.pads_heads and not geometry.divides(tensor):
+        return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
+    each = heads // tensor
+    if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
+        supported = ", ".join(map(str, rules.latent_heads))
+        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
+    if geometry.latent and not geometry.sparse and 0 < rules.latent_ranks < tensor:
+        return f"ranks do not divide the cache of latent attention, and more than {rules.latent_ranks} only repeat it"
+    grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
+    if grouped and each <= geometry.kv_heads_of_rank(tensor):
+        return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
+    return ""
+
+
+def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share the state of linear-attention and Mamba layers; empty if it can.
+
+    Source: vLLM 0.32's mamba_utils.py and mamba_mixer2.py; vllm-ascend's patch_mamba_config.py for the blocks.
+    """
+    if geometry.state_heads % tensor:
+        return f"{geometry.state_heads} heads or groups of the layers with a state are not divisible by {tensor}"
+    if not (rules.state_block and geometry.state_matrix) or geometry.latent:
+        return ""
+    keys = rules.state_block * geometry.kv_heads_of_rank(tensor) * geometry.head_size * rules.kv_element
+    if geometry.state_matrix * STATE_BYTES // tensor % keys:
+        return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
+    return ""
+
+
+# --- experts --------------------------------------------------------------------------------------------------------
+
+
+def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool | None) -> str:
+    """Return why this number of ranks of all engines cannot hold the experts; empty if they can."""
+    whole = experts if experts is not None else keeps_experts_whole(model, rules, ranks)
+    if whole or not model.geometry or not model.geometry.experts:
+        return ""
+    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+
+
+def _cut(width: int, ranks: int, group: int, what: str) -> str:
+    if not width or width % (ranks * max(1, group)) == 0:
+        return ""
+    if width % ranks:
+        return f"{what} of {width} is not divisible by {ranks}"
+    return f"a split of {what} of {width} over {ranks} ranks cuts the {group} numbers that share a quantisation scale"
+
+
+def _are_experts_whole(case: FitCase, split: Split) -> bool:
+    """Return whether the ranks of a split hold whole experts."""
+    if case.space.experts is not None:
+        return case.space.experts
+    return keeps_experts_whole(case.model, _of_engines(case.rules, split), split.tensor * split.engines)
+
+
+def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
+    """Return whether the ranks of several engines cannot hold the experts."""
+    rules, ranks = _of_engines(case.rules, split), split.tensor * split.engines
+    return split.engines > 1 and bool(expert_obstacle(case.model, rules, ranks, case.space.experts))
+
+
+def _of_engines(rules: Rules, split: Split) -> Rules:
+    """Return the rules for a split: with slices of every expert several engines would wait for each other."""
+    return rules._replace(expert="tp") if split.engines > 1 and rules.expert in ("needed", "many") else rules
+
+
+def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
+    """Return whether ranks hold whole experts, unless the user sets it."""
+    geometry = model.geometry
+    if geometry is None or ranks == 1 or geometry.experts < ranks:
+        return False
+    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
+    if rules.expert == "many" and model.quantization not in _SLICED:
+        return needed or geometry.experts >= _EACH * ranks
+    return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
+
+
+def experts_because(model: ModelFacts, ranks: int) -> str:
+    """Return the reason why ranks hold whole experts."""
+    geometry = model.geometry
+    if geometry is None:
+        return ""
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
+    each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
+    if cut:
+        return f"{cut}; therefore {each}"
+    return f"{each}; its matrices are larger than with every expert split into {ranks} slices"

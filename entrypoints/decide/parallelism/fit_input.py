@@ -1,0 +1,155 @@
+"""The input of a fit: devices, the model, the user's flags, and what follows from them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from entrypoints.core.errors import HOST, MODEL, EntrypointError
+from entrypoints.core.records import Facts
+from entrypoints.decide.parallelism.demand import Demand, read_demand
+from entrypoints.decide.parallelism.devices import Pool, choose_pool, free_memory, numbers, widest
+from entrypoints.decide.parallelism.hosts import count_hosts, link_between
+from entrypoints.decide.parallelism.memory_use import DeviceMemory, KvCache
+from entrypoints.decide.parallelism.multimodal import Encoder, encoder, read_inputs
+from entrypoints.decide.parallelism.rules import Rules, Space
+from entrypoints.decide.records import GIB
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import (
+    BATCHED,
+    CACHE_BYTES,
+    CACHE_TYPE,
+    DATA,
+    EXECUTOR,
+    EXPERT,
+    LOCAL,
+    OFFLOAD,
+    PIPELINE,
+    TENSOR,
+    UTILISATION,
+)
+from entrypoints.request.vllm_flags import UserFlags
+
+_SEVERAL_HOSTS = {
+    "--data-parallel-address",
+    "--data-parallel-start-rank",
+    "--data-parallel-hybrid-lb",
+    "--data-parallel-backend",
+    "--node-rank",
+}
+"""Flags that are set only for a server on several hosts."""
+
+
+class FitCase(NamedTuple):
+    """The input of a fit."""
+
+    facts: Facts
+    model: ModelFacts
+    given: UserFlags
+    rules: Rules
+    pool: Pool
+    space: Space
+    memory: DeviceMemory
+    cache: KvCache | None
+    """None if only vLLM knows the size of the model's KV cache."""
+    demand: Demand
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of all loaded weights; 0 if unknown."""
+        return self.model.weights.loaded(self.rules.element) if self.model.weights else 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known of the model's size."""
+        return self.model.weights is None and self.cache is None
+
+
+def is_known(given: UserFlags, name: str) -> bool:
+    """Return whether this image's vLLM has a flag."""
+    return not given.known or name in given.known
+
+
+def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> FitCase:
+    """Collect the input of a fit. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
+    if model.problem and given.number(TENSOR) is None:
+        raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
+    user = _decimal(given, UTILISATION)
+    pool = choose_pool(facts, given.intents.devices, user or rules.usable)
+    between = link_between(facts, given.env, rules.link)
+    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links), between)
+    if not (rules.data and is_known(given, DATA)):
+        rules = rules._replace(data=False)
+    if not is_known(given, EXPERT):
+        rules = rules._replace(expert="")
+    demand = read_demand(model, given, rules.block, rules.sequences)
+    step = given.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
+    return FitCase(
+        facts,
+        model,
+        given,
+        rules,
+        pool,
+        space,
+        _memory(facts, pool, given, rules, encoder(model, read_inputs(given, step), rules.element)),
+        _cache(model, given, rules),
+        demand,
+    )
+
+
+def read_space(given: UserFlags, count: int, wide: int, between: str = "") -> Space:
+    """Return the available devices and the user's parallelism. Raises USAGE."""
+    expert = given.flag(EXPERT)
+    hosts = count_hosts(given)
+    several = hosts > 1 or bool(_SEVERAL_HOSTS & set(given.flags))
+    engines = given.number(DATA)
+    ray = given.flag(EXECUTOR) == "ray" or bool(given.variable("RAY_ADDRESS"))
+    return Space(
+        devices=count,
+        wide=wide,
+        aim=given.intents.optimize,
+        tensor=given.number(TENSOR),
+        pipeline=given.number(PIPELINE),
+        data=given.number(LOCAL) or (engines and max(1, engines // hosts)),
+        engines=engines or given.number(LOCAL),
+        experts=None if expert is None else expert != "False",
+        nodes=several or ray,
+        hosts=hosts,
+        between=between,
+    )
+
+
+def _decimal(given: UserFlags, name: str) -> float | None:
+    """Return a flag's decimal number; None if it is not set or not a number, which vLLM itself refuses."""
+    try:
+        return float(given.flag(name) or "")
+    except ValueError:
+        return None
+
+
+def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules, images: Encoder) -> DeviceMemory:
+    """Return the memory of the smallest device. Raises HOST if a device's is unknown."""
+    totals = [device.memory_total or rules.memory for device in pool.devices]
+    total = min((size for size in totals if size), default=0)
+    if not total or not all(totals):
+        hint = f"expected {facts.failures[0].expected}" if facts.failures else "run `check` for what is missing"
+        why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
+        raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
+    user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
+    offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
+    share = user if user is not None else _share(pool, total, rules)
+    return DeviceMemory(total, share, offload, cache, images)
+
+
+def _share(pool: Pool, total: int, rules: Rules) -> float:
+    """Return the share for vLLM: less if other processes hold memory, since vLLM refuses more than is free."""
+    sizes = [free_memory(device) for device in pool.devices]
+    free = min((size for size in sizes if size is not None), default=total)
+    return min(rules.usable, int(100 * free / total) / 100)
+
+
+def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> KvCache | None:
+    if model.geometry is None:
+        return None
+    kind = given.flag(CACHE_TYPE) or "auto"
+    element = 1 if kind.startswith(("fp8", "int8")) else rules.kv_element
+    return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk)

@@ -1,0 +1,76 @@
+"""How an image serves one model on several equal hosts, and what joins them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.records import Facts
+from entrypoints.decide.records import Thresholds
+from entrypoints.request.flags import NODES
+from entrypoints.request.vllm_flags import UserFlags
+
+NATIVE, RAY, ENGINES = "native", "ray", "engines"
+"""Ways to run on several hosts: vLLM's own launcher (--nnodes), Ray, or only data-parallel engines (vLLM before
+0.12, which has no --nnodes)."""
+
+FABRIC, RDMA, SLICE = "fabric", "rdma", "slice"
+"""Links between hosts: one domain of the devices' own links, RDMA. A slice is a fabric if the environment names its
+hosts."""
+
+SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
+"""The hosts of a TPU slice, separated by commas. Source: Google Kubernetes Engine docs, TPU environment variables."""
+
+
+class Reach(NamedTuple):
+    """How an image runs a model over several hosts: data of its accelerator and stack."""
+
+    ways: tuple[str, ...] = ()
+    """NATIVE, RAY, ENGINES; none if it serves on one host only."""
+    link: str = ""
+    """The link between hosts that the devices themselves have: FABRIC, RDMA, SLICE; empty if it is the machine's."""
+    interfaces: tuple[str, ...] = ("GLOO_SOCKET_IFNAME",)
+    """Variables that name the network interface, one for each communicator."""
+    environment: tuple[str, ...] = ()
+    """NAME=VALUE for each rank."""
+    ray_counts: bool = False
+    """Whether Ray gets the number of a host's devices, which it does not find by itself."""
+
+
+def read_reach(thresholds: Thresholds) -> Reach:
+    """Return how the image runs a model over several hosts: its thresholds `hosts_ways`, `hosts_link` and so on."""
+    rows = {name: row["value"] for name, row in thresholds.table.items() if name.startswith("hosts_")}
+    stated: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in rows.items()}
+    return Reach(**{name.removeprefix("hosts_"): value for name, value in stated.items()})
+
+
+def reach(thresholds: Thresholds) -> dict[str, Any]:
+    """Return the fields of Rules about several hosts."""
+    found = read_reach(thresholds)
+    return {"ways": found.ways, "link": found.link}
+
+
+def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
+    """Return the link between hosts: FABRIC, RDMA, or empty if nothing is known of it."""
+    if usual == SLICE:
+        return FABRIC if "," in env.get(SLICE_HOSTS, "") else ""
+    return usual or (RDMA if facts.kernel.get("rdma_devices") else "")
+
+
+def count_hosts(given: UserFlags) -> int:
+    """Return the number of hosts that the user gives, 1 by default. Raises USAGE."""
+    return given.number(NODES) or 1
+
+
+def check_ways(ways: tuple[str, ...], hosts: int) -> None:
+    """Raise USAGE if the image cannot serve on several hosts."""
+    if not ways:
+        hint = "use one host for each server, with a router or as prefill and decode servers: docs/fit.md#several-hosts"
+        raise EntrypointError(USAGE, f"{NODES} {hosts}: this image serves a model on one host only", hint)
+
+
+def describe_link(between: str) -> str:
+    """Return what is known of the link between hosts, as a part of a reason."""
+    known = {FABRIC: "the devices' own links also join the hosts", RDMA: "RDMA joins the hosts"}
+    return known.get(between, "what joins the hosts is not known from this one")

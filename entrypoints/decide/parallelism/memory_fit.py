@@ -1,0 +1,128 @@
+"""Which splits fit the devices' memory, and how long sequences may be and how many there are room for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from entrypoints.decide.parallelism.fit_input import FitCase
+from entrypoints.decide.parallelism.memory_use import peak_of_rank, weights_of_rank
+from entrypoints.decide.parallelism.multimodal import Encoder
+from entrypoints.decide.parallelism.rules import Split
+from entrypoints.decide.records import gib
+
+_UNKNOWN_CACHE = 0.25
+"""Share of the usable memory reserved for the KV cache of a model whose cache size only vLLM knows."""
+
+
+class DeviceRoom(NamedTuple):
+    """How one device's memory is used, in bytes."""
+
+    usable: int
+    weights: int
+    other: int
+    """Reserved memory and activations."""
+    left: int
+    """For the KV cache; below zero if the weights alone are too large."""
+    conversion: str = ""
+    """How the weights change while loading; empty if they do not."""
+    encoder: Encoder = Encoder()
+    """The part of `other` that images or recordings take."""
+    peak: int = 0
+    """Weights while loading, if these are more than afterwards."""
+
+    def describe(self) -> str:
+        """Return the figures as a part of a sentence."""
+        peak = f", {gib(self.peak)} until all are loaded" if self.peak else ""
+        changed = f" ({self.conversion}{peak})" if self.conversion else ""
+        other = f"runtime and activations take {gib(self.other)}"
+        if self.encoder.kind:
+            most = gib(self.encoder.cache + self.encoder.activations)
+            other = f"{other}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
+        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed} and {other}"
+
+
+class Choice(NamedTuple):
+    """A split, and the sequence length and tokens that it allows."""
+
+    split: Split
+    room: DeviceRoom
+    length: int | None
+    tokens: int | None
+    because: str = ""
+    """Why it was chosen."""
+
+
+def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
+    """Return the choices under those splits that leave room for a KV cache."""
+    choices = (choice_under(case, split) for split in possible)
+    return [choice for choice in choices if choice is not None]
+
+
+def choice_under(case: FitCase, split: Split) -> Choice | None:
+    """Return the length and tokens under a split; None if the weights leave no room."""
+    used, length = room(case, split), case.demand.length
+    if case.cache is None:
+        if used.left < _UNKNOWN_CACHE * used.usable:
+            return None
+        return Choice(split, used, length, None)
+    if used.left <= 0:
+        return None
+    if length is None:
+        return Choice(split, used, None, case.cache.tokens(used.left, case.rules.shortest_context, split))
+    longest = case.cache.longest(used.left, length, split)
+    if longest < 1:
+        return None
+    return Choice(split, used, longest, case.cache.tokens(used.left, longest, split))
+
+
+def room(case: FitCase, split: Split) -> DeviceRoom:
+    """Return how the memory of the fullest device is used."""
+    model, rules, memory = case.model, case.rules, case.memory
+    weights = max(0, weights_of_rank(model, rules, split) - memory.offload)
+    other = rules.reserved + max(rules.activations, memory.encoder.activations) + memory.encoder.cache
+    usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
+    left = usable - weights - other
+    peak = peak_of_rank(model, rules, split)
+    if peak + rules.reserved > usable:  # loading fails before there is a cache
+        left = min(left, usable - peak - rules.reserved)
+    if memory.cache is not None:
+        left = memory.cache if memory.cache <= left else left - memory.cache
+    return DeviceRoom(usable, weights, other, left, model.conversion, memory.encoder, peak)
+
+
+# --- what a choice holds --------------------------------------------------------------------------------------------
+
+
+def has_full_length(case: FitCase, choice: Choice) -> bool:
+    """Return whether a choice has the demanded length."""
+    return case.demand.length is None or choice.tokens is None or choice.length == case.demand.length
+
+
+def held(case: FitCase, choice: Choice) -> int | None:
+    """Return the number of usual sequences that one engine's KV cache holds; None if only vLLM knows."""
+    if case.cache is None or choice.tokens is None:
+        return None
+    one = case.cache.bytes(case.demand.usual, choice.split)
+    return max(0, choice.room.left) // one if one else demanded(case, choice.split)
+
+
+def groups(case: FitCase, split: Split) -> int:
+    """Return the engines of all hosts; where a server runs only one, the servers that the devices are enough for."""
+    return max(split.data, split.engines) if case.rules.data else max(1, case.space.devices // split.world)
+
+
+def demanded(case: FitCase, split: Split) -> int:
+    """Return the sequences that one engine runs at a time."""
+    return case.demand.each(max(split.data, split.engines))
+
+
+def is_enough(case: FitCase, choice: Choice) -> bool:
+    """Return whether a choice has the full length, and room for the sequences that the user asked for."""
+    return has_full_length(case, choice) and (not case.demand.requested or holds_all(case, choice))
+
+
+def holds_all(case: FitCase, choice: Choice) -> bool:
+    """Return whether each engine's KV cache has room for all sequences that it runs at a time."""
+    sequences = held(case, choice)
+    return sequences is None or sequences >= demanded(case, choice.split)

@@ -1,0 +1,90 @@
+"""The memory that weights and the KV cache take on one device under a split. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from entrypoints.decide.parallelism.multimodal import Encoder
+from entrypoints.decide.parallelism.rules import Rules, Split
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts
+
+ESTIMATE_MARGIN = 1.03
+"""Factor for weights estimated from config.json, which can be larger; see tests/models."""
+
+
+class DeviceMemory(NamedTuple):
+    """The memory of one device."""
+
+    total: int
+    share: float
+    """Of the total, for vLLM."""
+    offload: int = 0
+    """Bytes of weights that stay in the host's memory (--cpu-offload-gb)."""
+    cache: int | None = None
+    """The KV cache's size if the user set it (--kv-cache-memory-bytes); the share then has no effect."""
+    encoder: Encoder = Encoder()
+    """What images and recordings take."""
+
+
+def stage_share(geometry: Geometry | None, pipeline: int) -> float:
+    """Return the largest pipeline stage's share of the layers."""
+    return -(-geometry.layers // pipeline) / geometry.layers if geometry else 1 / pipeline
+
+
+def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
+    """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers."""
+    return _of_rank(model, rules, split, model.weights.loaded(rules.element)) if model.weights else 0
+
+
+def _of_rank(model: ModelFacts, rules: Rules, split: Split, loaded: int) -> int:
+    geometry = model.geometry
+    if model.estimated:
+        loaded = int(loaded * ESTIMATE_MARGIN)
+    embedding = 0
+    if split.pipeline > 1 and geometry:
+        embedding = min(loaded, geometry.vocabulary * geometry.hidden * rules.element)
+    body = (loaded - embedding) * stage_share(geometry, split.pipeline)
+    experts = body * model.expert_share
+    return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
+
+
+def peak_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
+    """Return the bytes of one device's weights while loading; 0 if they are no more than afterwards."""
+    if model.weights is None or not model.weights.until_loaded:
+        return 0
+    return _of_rank(model, rules, split, model.weights.peak(rules.element))
+
+
+class KvCache(NamedTuple):
+    """The size of sequences in one device's KV cache."""
+
+    geometry: Geometry
+    element: int
+    block: int
+    chunk: int
+    """Tokens of a prompt that are computed at once."""
+
+    def bytes(self, tokens: int, split: Split) -> int:
+        """Return the bytes of one sequence, in whole blocks."""
+        whole = -(-tokens // self.block) * self.block
+        one = self.geometry.kv_bytes(whole, self.element, split.tensor, self.chunk)
+        return int(one * stage_share(self.geometry, split.pipeline))
+
+    def tokens(self, left: int, length: int, split: Split) -> int:
+        """Return the number of tokens that fit in sequences of this length."""
+        one = self.bytes(length, split)
+        return max(0, left) * length // one if one else 0
+
+    def longest(self, left: int, most: int, split: Split) -> int:
+        """Return the length of the longest sequence that fits, in whole blocks and at most `most`."""
+        if self.bytes(most, split) <= left:
+            return most
+        low, high = 0, most // self.block
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.bytes(middle * self.block, split) <= left:
+                low = middle
+            else:
+                high = middle - 1
+        return low * self.block

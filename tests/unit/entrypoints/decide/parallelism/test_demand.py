@@ -1,0 +1,112 @@
+"""Lengths that a model does not support."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
+from entrypoints.model.geometry import Rope
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import parse_given
+from tests.support.hosts.models import LLAMA
+
+LONG = ("--max-model-len", "131073")
+
+
+def test_a_length_beyond_the_models_positions_is_refused_with_the_way_out() -> None:
+    with pytest.raises(EntrypointError) as error:
+        check_length(LLAMA, parse_given(LONG, {}), ())
+
+    assert error.value.code == USAGE
+    assert "supports 131072 tokens" in error.value.message
+    assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "settings"),
+    [
+        (("--max-model-len", "131072"), {}, ()),
+        (("--max-model-len", "auto"), {}, ()),
+        (LONG, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ()),
+        (LONG, {}, ("VLLM_ALLOW_LONG_MAX_MODEL_LEN",)),
+        ((), {}, ()),
+    ],
+)
+def test_lengths_that_vllm_accepts_pass(words: tuple[str, ...], env: dict[str, str], settings: tuple[str, ...]) -> None:
+    check_length(LLAMA, parse_given(words, env), settings)
+
+
+def test_a_model_that_states_a_longer_length_may_use_it() -> None:
+    model = stated(200_000)
+
+    check_length(model, parse_given(LONG, {}), ())
+
+
+def stated(length: int) -> ModelFacts:
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(stated_length=length))
+
+
+YARN = '{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}'
+POSITIONS = '"max_position_embeddings": 262144'
+
+
+@pytest.mark.parametrize(
+    ("vllm", "flag", "text", "length"),
+    [
+        ("0.29.0", "--hf-overrides", f'{{"rope_scaling": {YARN}}}', 131072),
+        ("0.30.0", "--hf-overrides", f'{{"rope_scaling": {YARN}}}', 40960),  # the positions must say it
+        ("0.33.0", "--hf-overrides", f'{{"rope_parameters": {YARN}, {POSITIONS}}}', 262144),
+        ("0.33.0", "--hf-overrides", f'{{"text_config": {{"rope_parameters": {YARN}, {POSITIONS}}}}}', 262144),
+        ("0.33.0", "--hf-overrides", '{"rope_scaling": {"type": "linear", "factor": 2}}', 81920),
+        (
+            "0.33.0",
+            "--hf-overrides",
+            '{"rope_parameters": {"full_attention": {"type": "dynamic", "factor": 2}}}',
+            81920,
+        ),
+        ("0.33.0", "--hf-overrides", '{"quantization_config": {}}', 40960),
+        ("0.8.0", "--rope-scaling", YARN, 131072),
+    ],
+)
+def test_overrides_change_the_models_length_as_in_vllm(vllm: str, flag: str, text: str, length: int) -> None:
+    qwen = positions(40960)
+    found = as_overridden(qwen, parse_given((flag, text), {}), vllm)
+
+    assert found.geometry
+    assert found.geometry.max_length == length
+    told = [(notice.id, notice.found) for notice in length_notices(qwen, found)]
+    assert told == ([("PLAN-113", f"{length} tokens")] if length != 40960 else [])
+
+
+@pytest.mark.parametrize(("vllm", "length"), [("0.18.0", 131072), ("0.32.0", 40960)])
+def test_a_models_own_yarn_counts_where_vllm_multiplies(vllm: str, length: int) -> None:
+    qwen = positions(40960)
+    assert qwen.geometry
+    rope = Rope(40960, "yarn", 4.0, 32768)
+    found = as_overridden(qwen._replace(geometry=qwen.geometry._replace(rope=rope)), parse_given((), {}), vllm)
+
+    assert found.geometry
+    assert found.geometry.max_length == length
+
+
+def test_positions_that_yarn_leaves_as_they_are_are_named() -> None:
+    given = parse_given((*LONG, "--hf-overrides", f'{{"rope_scaling": {YARN.replace("4.0", "8")}}}'), {})
+    with pytest.raises(EntrypointError) as error:
+        check_length(as_overridden(positions(40960), given, "0.32.0"), given, ())
+
+    assert error.value.hint.startswith('add "max_position_embeddings": 262144 to --hf-overrides')
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"rope_scaling": 4}', '{"max_position_embeddings": "many"}'])
+def test_overrides_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(EntrypointError, match="--hf-overrides: ") as error:
+        as_overridden(LLAMA, parse_given(("--hf-overrides", text), {}), "0.32.0")
+
+    assert error.value.code == USAGE
+
+
+def positions(length: int) -> ModelFacts:
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(max_length=length, rope=Rope(length)))
