@@ -5,6 +5,7 @@ shutil is not used for copying, because importing it takes 6 ms before vLLM star
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -12,17 +13,15 @@ from collections.abc import Iterator
 
 from entrypoints.core.errors import HOST, EntrypointError
 
-SHARED = 0o770
-"""Group-writable: a container with an arbitrary UID is in group 0, and the next start may have another UID."""
 PRIVATE = 0o700
 _CHUNK = 1 << 26
-HINT = "mount a volume that uid or group 0 can write at /cache, such as -v drydock:/cache, or --tmpfs /tmp for a try"
+HINT = "mount a volume that this user can write at /cache, such as -v drydock:/cache, or --tmpfs /tmp for a try"
 
 
-def make(folder: str, mode: int = SHARED) -> None:
-    """Create a folder and its missing parents. Two starts may do this at the same time, since mkdir is atomic.
+def make(folder: str, mode: int = 0o770) -> None:
+    """Create a folder and its missing parents, with this mode less the umask.
 
-    Raises HOST.
+    Two starts may do this at the same time, since mkdir is atomic. Raises HOST.
     """
     missing = []
     while not os.path.isdir(folder):
@@ -31,7 +30,8 @@ def make(folder: str, mode: int = SHARED) -> None:
     target = missing[0] if missing else folder
     try:
         for each in reversed(missing):
-            _make_one(each, mode)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(each, mode)
     except OSError as error:
         raise EntrypointError(HOST, f"{target}: cannot create the folder: {error.strerror}", HINT) from error
     if not os.path.isdir(target):
@@ -40,14 +40,6 @@ def make(folder: str, mode: int = SHARED) -> None:
         owner = os.stat(target).st_uid
         found = f"owned by uid {owner}; uid {os.getuid()}, gid {os.getgid()} cannot write to it"
         raise EntrypointError(HOST, f"{target}: {found}", HINT)
-
-
-def _make_one(folder: str, mode: int) -> None:
-    try:
-        os.mkdir(folder)
-    except FileExistsError:
-        return
-    os.chmod(folder, mode)  # the umask does not apply to chmod
 
 
 def make_private(folder: str) -> None:
@@ -146,10 +138,17 @@ def copy(source: str, target: str) -> int:
         path = os.path.join(target, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _copy_file(os.path.join(source, name), path)
-        os.chmod(path, (status.st_mode & 0o777) | 0o660)
+        if status.st_mode & stat.S_IXUSR:
+            make_executable(path)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         total += status.st_size
     return total
+
+
+def make_executable(path: str) -> None:
+    """Let whoever can read a file execute it."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    os.chmod(path, mode | (mode & 0o444) >> 2)
 
 
 def _copy_file(source: str, target: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 KIB = 1024
@@ -165,15 +166,33 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON that anyone may have written.
 
     A number that no machine's number can hold stays text, as it was written: published configurations contain
-    Infinity, and such a number in a key that is not read does no harm. Raises ValueError, also for deep nesting.
+    Infinity (time_step_limit of Mamba 2), which does no harm in a key that is not read. Raises ValueError for NaN, with
+    its key, and for deep nesting.
     """
+    not_finite: list[Infinite] = []
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=str)
+        value = json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=_collecting(not_finite))
     except RecursionError as error:
         raise ValueError(f"nested deeper than {DEEPEST} levels") from error
     if _is_deeper(value, DEEPEST):
         raise ValueError(f"nested deeper than {DEEPEST} levels")
+    if "NaN" in not_finite and (where := _nan_in(value)):
+        raise ValueError(f"{where}: found NaN, expected a number")
     return value
+
+
+class Infinite(str):
+    """Infinity, NaN or 1e999, as it was written."""
+
+    __slots__ = ()
+
+
+def _collecting(found: list[Infinite]) -> Callable[[str], Infinite]:
+    def add(name: str) -> Infinite:
+        found.append(Infinite(name))
+        return found[-1]
+
+    return add
 
 
 def _integer(digits: str) -> int | str:
@@ -182,7 +201,21 @@ def _integer(digits: str) -> int | str:
 
 def _fraction(digits: str) -> float | str:
     number = float(digits)
-    return digits if number in (float("inf"), float("-inf")) else number
+    return Infinite(digits) if number in (float("inf"), float("-inf")) else number
+
+
+def _nan_in(value: Any) -> str:
+    """Return the keys that lead to a NaN, as `a.b[0]`; empty if a later equal key replaced it."""
+    left = [("", value)]
+    while left:
+        where, found = left.pop()
+        if isinstance(found, Infinite) and found == "NaN":
+            return where or "the value"
+        if isinstance(found, dict):
+            left += [(f"{where}.{key[:80]}".lstrip("."), inner) for key, inner in found.items()]
+        elif isinstance(found, list):
+            left += [(f"{where}[{index}]", inner) for index, inner in enumerate(found)]
+    return ""
 
 
 def _is_deeper(value: Any, most: int) -> bool:

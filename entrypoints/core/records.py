@@ -223,7 +223,7 @@ class Reason(NamedTuple):
     setting: str
     value: str
     origin: str
-    """One of cascade.ORDER."""
+    """One of settings_precedence.ORDER."""
     because: str
     instead: tuple[str, ...] = ()
     """Why the alternatives were not chosen, one sentence each."""

@@ -5,10 +5,13 @@ Pure, except `emit` and `tell`.
 
 from __future__ import annotations
 
+import _thread  # `threading` takes 3 ms to import
 import sys
 
 from entrypoints.core.errors import HOST, EntrypointError
 
+PATIENCE = 1.0
+"""Seconds that a write to standard error may take until the next messages are dropped."""
 _SPACES = "\n\t\u00a0\u3000"
 """Spaces that are not printable to Python: newline, tab, no-break space, and Chinese's."""
 
@@ -39,13 +42,52 @@ def emit(text: str) -> None:
 def tell(text: str) -> None:
     """Write lines to standard error, in printable form. IO.
 
-    Without a reader, as after `docker run … 2>&1 | head`, nothing is written: a server goes on without its log.
+    Without a reader, as after `docker run … 2>&1 | head`, nothing is written: a server goes on without its log. If the
+    reader does not read and the pipe is full, lines are dropped until it reads.
     """
-    try:
-        sys.stderr.write(f"{printable(text)}\n")
-        sys.stderr.flush()
-    except (OSError, AttributeError):  # None if it was closed before the start
-        sys.stderr = None  # or Python fails again at the end, and exits with 120
+    _log.write(f"{printable(text)}\n")
+
+
+class _Log:
+    """Standard error, written by a thread that may be stuck in a write for ever, while the others go on.
+
+    A pipe cannot be made non-blocking here alone: vLLM, which has the same one, would get errors.
+    """
+
+    def __init__(self) -> None:
+        self._free = _thread.allocate_lock()
+        self._stuck = False
+        self._dropped = 0
+
+    def write(self, text: str) -> None:
+        """Write text, or drop it if an earlier write is stuck."""
+        if not self._free.acquire(timeout=0 if self._stuck else PATIENCE):
+            self._dropped += 1
+            return
+        if self._dropped:
+            text = f"drydock: WARN {counted(self._dropped, 'message')} dropped here: no one read this log\n{text}"
+            self._dropped = 0
+        try:
+            _thread.start_new_thread(self._write, (text,))
+        except RuntimeError:  # the limit of processes
+            self._write(text)
+        self._stuck = not self._free.acquire(timeout=PATIENCE)
+        if not self._stuck:
+            self._free.release()
+
+    def _write(self, text: str) -> None:
+        stream, sys.stderr = sys.stderr, None  # so that Python does not wait for it either, for example at the end
+        try:
+            stream.write(text)
+            stream.flush()
+        except (OSError, AttributeError):  # None if it was closed before the start
+            stream = None  # or Python fails again at the end, and exits with 120
+        finally:
+            sys.stderr = stream
+            self._free.release()
+
+
+_log = _Log()
 
 
 def counted(number: int, noun: str) -> str:

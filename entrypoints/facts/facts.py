@@ -8,7 +8,7 @@ from typing import Any
 from entrypoints.accelerators import probe_module
 from entrypoints.core.parse import parse_fields, parse_line, parse_number
 from entrypoints.core.records import Facts, ProbeResult
-from entrypoints.facts.probes.common import cpu, knobs, system
+from entrypoints.facts.probes.common import cpu, kernel_settings, system
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 
@@ -26,12 +26,13 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
     nodes, members = cpu.nodes(host, status, running, memory)
     cpus = cpu.cpus(host, tuple(sorted(set(allowed) & set(running))), members)
     governor = cpu.governor(host, cpus)
-    kernel = knobs.knobs(host, status) | ({"governor": governor} if governor else {})
+    kernel = kernel_settings.read_settings(host, status) | ({"governor": governor} if governor else {})
     probed: ProbeResult = probe_module(profile["accelerator"]).probe(host, commands.run, env)
     if len(probed.devices) > 1:
         from entrypoints.facts.probes.common import acs
 
         kernel |= acs.redirecting_ports(host)
+    libraries: Mapping[str, Mapping[str, str]] = profile["libraries"]
     facts = Facts(
         accelerator=profile["accelerator"],
         processor=cpu.processor(host, architecture),
@@ -45,7 +46,7 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
         devices=probed.devices,
         user=_user(host, status),
         failures=(),
-        files=_libraries(host, profile["libraries"], architecture),
+        files={name: host.exists(paths[architecture]) for name, paths in libraries.items() if architecture in paths},
         links=probed.links,
         versions=probed.versions,
         capabilities=system.capabilities(status),
@@ -80,7 +81,3 @@ def _user(host: Host, status: Mapping[str, str]) -> tuple[int, int]:
     except (KeyError, IndexError, ValueError):
         host.fail("/proc/self/status", "no `Uid:` and `Gid:` lines", "the uid and gid of this process")
         return -1, -1
-
-
-def _libraries(host: Host, libraries: Mapping[str, Mapping[str, str]], architecture: str) -> dict[str, bool]:
-    return {name: host.exists(paths[architecture]) for name, paths in libraries.items() if architecture in paths}

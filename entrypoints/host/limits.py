@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from entrypoints.core.cascade import DECISION
 from entrypoints.core.records import Limits, Reason
+from entrypoints.core.settings_precedence import DECISION
 
 UNLIMITED = -1
 """As the system writes it (RLIM_INFINITY)."""

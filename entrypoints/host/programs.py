@@ -24,8 +24,8 @@ def stoppable(what: str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_program(argv: Sequence[str], env: Mapping[str, str], folder: str) -> int:
-    """Run a program, its output on standard error; return its exit code, 128 + N for signal N. Raises HOST.
+def run_program(argv: Sequence[str], env: Mapping[str, str], folder: str, *, output: int = 2) -> int:
+    """Run a program; return its exit code, 128 + N for signal N. What it prints goes to `output`. Raises HOST.
 
     When the waiting ends early, it is killed with all processes that it started.
     """
@@ -34,7 +34,7 @@ def run_program(argv: Sequence[str], env: Mapping[str, str], folder: str) -> int
     import subprocess
 
     try:
-        process = subprocess.Popen(argv, env=dict(env), cwd=folder, stdout=2, start_new_session=True)
+        process = subprocess.Popen(argv, env=dict(env), cwd=folder, stdout=output, start_new_session=True)
     except OSError as error:
         raise EntrypointError(HOST, f"{argv[0]}: cannot be run: {error.strerror}") from error
     try:

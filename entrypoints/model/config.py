@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from entrypoints.core.parse import Infinite
 from entrypoints.model.keys import DEFAULTED, STATED, alike
 
 Table = Mapping[str, Any]
@@ -216,9 +217,14 @@ def as_list(table: Table, key: str) -> list[Any]:
 
 
 def size(table: Table, *keys: str) -> int:
-    """Return the first key's whole number above zero, or one that a list repeats for all layers; 0 without one."""
+    """Return the first key's whole number above zero, or one that a list repeats for all layers; 0 without one.
+
+    Raises ValueError for Infinity.
+    """
     for key in keys:
         value = table.get(key)
+        if isinstance(value, Infinite):
+            raise ValueError(f"{key}: found {value[:40]!r}, expected a whole number above zero")  # noqa: TRY004 - as below
         values = value if isinstance(value, list) else [value]
         number = values[0] if values and all(item == values[0] for item in values) else None
         if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= LARGEST_SIZE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.model import keys
-from entrypoints.model.config import Config, Table, optional_table, required_size, size
+from entrypoints.model.config import NESTED, Config, Table, optional_table, required_size, size
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 from entrypoints.model.sparse import parse_sparse
 
@@ -26,12 +26,39 @@ _FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}
 _SPARSE = ("deepseek_v32", "glm_moe_dsa")
 """Families whose indexer transformers 5 configures if config.json names none (GLM-5)."""
 
-_SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope")
+_GEMMA3 = "gemma3"
+"""Stands for every kind of scaling in that family: vLLM takes its positions as they are."""
+_LONGEST_KIND = 40
+
+_SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope",
+                   _GEMMA3)  # fmt: skip
 """Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length a second time."""
 
 _KINDS = {"full_attention", "sliding_attention", "chunked_attention", "attention", "deepseek_sparse_attention",
           "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention"}  # fmt: skip
 """Kinds of layers that keep a KV cache, with or without an indexer's, and no state."""
+
+
+class Rope(NamedTuple):
+    """The positions that a model was trained for, and how rotary embeddings stretch them."""
+
+    positions: int = 0
+    """The smallest of the configuration's lengths; 0 if it names none."""
+    kind: str = "default"
+    factor: float = 1.0
+    original: int = 0
+    """The length before scaling; 0 if the configuration does not name it."""
+
+    def length(self, *, multiplies_yarn: bool = False) -> int | None:
+        """Return the longest sequence in tokens, as vLLM derives it; None if no length is known.
+
+        Up to vLLM 0.29 the length of YaRN is the original one times the factor; later versions expect the positions to
+        be scaled already. Source: vLLM 0.6 to 0.33, config/model.py, _get_and_verify_max_len.
+        """
+        if self.kind == "longrope" or (self.kind == "yarn" and multiplies_yarn and self.original):
+            factor = self.factor if self.kind == "yarn" else 1.0
+            return int((self.original or self.positions) * factor) or None
+        return int(self.positions * (1.0 if self.kind in _SCALED_ALREADY else self.factor)) or None
 
 
 class Geometry(NamedTuple):
@@ -74,6 +101,7 @@ class Geometry(NamedTuple):
     """Bytes per token that the indexers of sparse attention keep in all layers together; ranks do not divide them."""
     compressed: float = 0.0
     """Entries per token of all layers that keep one entry for many tokens, in addition to their sliding windows."""
+    rope: Rope = Rope()
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -137,6 +165,7 @@ def _geometry(config: Config) -> Geometry:
     layers = required_size(text, *keys.LAYERS)
     window = required_size(text, "sliding_window", default=0)
     sparse = parse_sparse(config, layers)
+    rope = _rope(config)
     experts = size(text, *keys.EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX
     return Geometry(
         layers=layers,
@@ -146,7 +175,7 @@ def _geometry(config: Config) -> Geometry:
         kv_heads=_kv_heads(text, heads),
         head_size=_head_size(text, heads),
         latent=_head_size(text, heads) if sparse.compressed else _latent(text),
-        max_length=_max_length(config),
+        max_length=rope.length(),
         stated_length=size(text, "model_max_length"),
         hidden=size(text, *keys.HIDDEN),
         vocabulary=size(text, *keys.VOCABULARY) or size(config.outer, *keys.VOCABULARY),
@@ -156,6 +185,7 @@ def _geometry(config: Config) -> Geometry:
         sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
         index_bytes=sparse.index_bytes,
         compressed=sparse.compressed,
+        rope=rope,
     )
 
 
@@ -192,22 +222,36 @@ def _latent(text: Table) -> int:
     return required_size(text, "kv_lora_rank") + rotary
 
 
-def _max_length(config: Config) -> int | None:
-    """Return the longest sequence in tokens, as vLLM derives it; None if the configuration names none."""
-    text = config.text
+def _rope(config: Config) -> Rope:
+    """Return the positions and their scaling. Raises ValueError."""
+    lengths = [required_size(config.text, key) for key in keys.LENGTHS if config.text.get(key) is not None]
+    found = _scaled(Rope(min(lengths, default=0)), config.text)
+    if found.kind == "longrope":
+        return found._replace(original=size(config.outer, "original_max_position_embeddings"))
+    return found._replace(kind=_GEMMA3) if "gemma3" in config.family else found
+
+
+def overridden(geometry: Geometry, overrides: Table, *, multiplies_yarn: bool) -> Geometry:
+    """Return the geometry with the length that overrides of config.json result in. Raises ValueError.
+
+    Objects are merged key by key, as vLLM does (config/model.py, _update_nested).
+    """
+    nested = next((table for key in NESTED if (table := optional_table(overrides, key))), {})
+    text = {**overrides, **nested}
     lengths = [required_size(text, key) for key in keys.LENGTHS if text.get(key) is not None]
-    if not lengths:
-        return None
-    length = min(lengths)
-    rope = optional_table(text, "rope_scaling") or optional_table(text, "rope_parameters") or {}
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind == "longrope":
-        return required_size(config.outer, "original_max_position_embeddings", default=length)
-    if kind in _SCALED_ALREADY or "gemma3" in config.family:
-        return length
-    factor = rope.get("factor")
-    if factor is None:
-        return length
+    rope = _scaled(geometry.rope._replace(positions=min(lengths, default=geometry.rope.positions)), text)
+    if rope == geometry.rope and not (multiplies_yarn and rope.kind == "yarn" and rope.original):
+        return geometry
+    return geometry._replace(rope=rope, max_length=rope.length(multiplies_yarn=multiplies_yarn))
+
+
+def _scaled(rope: Rope, text: Table) -> Rope:
+    """Return the positions with the scaling of `rope_scaling` or `rope_parameters`. Raises ValueError."""
+    scaling = optional_table(text, "rope_scaling") or optional_table(text, "rope_parameters") or {}
+    scaling = optional_table(scaling, "full_attention") or scaling  # one object for each kind of layer
+    kind = str(scaling.get("rope_type") or scaling.get("type") or rope.kind)[:_LONGEST_KIND]
+    factor = scaling.get("factor") if scaling.get("factor") is not None else rope.factor
     if not isinstance(factor, (int, float)) or not 0 < factor < _LARGEST_FACTOR:
         raise ValueError(f"factor of rope_scaling: found {str(factor)[:40]!r}, expected a number above zero")
-    return int(length * factor)
+    original = size(scaling, "original_max_position_embeddings") or rope.original
+    return rope._replace(kind=rope.kind if rope.kind == _GEMMA3 else kind, factor=factor, original=original)

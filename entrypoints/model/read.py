@@ -15,7 +15,7 @@ from entrypoints.model.config import Config, Table, parse_config
 from entrypoints.model.files import parse_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
 from entrypoints.model.hub import Hub, NotAnswered, fetch, not_found, snapshot
-from entrypoints.model.towers import Tower, parse_towers
+from entrypoints.model.multimodal_encoders import Tower, parse_towers
 from entrypoints.model.weights import (
     INDEX,
     SINGLE,

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from entrypoints.core.parse import is_number, parse_json, parse_line
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import parse_error, run_tool
+from entrypoints.facts.probes.common.steps import first_answer
+from entrypoints.facts.probes.common.tools import parse_error
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x1e36"
@@ -94,13 +95,10 @@ def _placed(cards: tuple[EfsmiCard, ...], functions: tuple[pci.Pci, ...]) -> tup
 
 def _run_efsmi(host: Host, run: Run) -> EfsmiOutput | None:
     """Run efsmi with the most detailed output format that it supports."""
-    for command, parse in ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)):
-        answer = run_tool(host, run, command, parse)
-        if answer is not None:
-            return answer
-    if not any(failure.where.startswith("efsmi") for failure in host.failures):
+    answer = first_answer(host, run, ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)))
+    if answer is None and not any(failure.where.startswith("efsmi") for failure in host.failures):
         host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it), the only source of a GCU's memory")
-    return None
+    return answer
 
 
 def _from_files(functions: tuple[pci.Pci, ...], nodes: Mapping[int, str]) -> tuple[Device, ...]:

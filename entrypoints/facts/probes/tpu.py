@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from os.path import basename
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line
@@ -79,7 +80,7 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
         return ProbeResult()
     answer = run_tool(host, run, COMMAND, parse_tpu_info) or TpuInfoOutput()
     found = places or _unplaced(host, paths, named, answer)
-    groups = {path.rpartition("/")[2]: f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
+    groups = {basename(path): f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
     shared = len(paths) < len(found)
     devices = tuple(
         _device(number, place, _path(place, number, paths, groups, shared=shared)) for number, place in enumerate(found)
@@ -111,16 +112,13 @@ def _places(host: Host) -> tuple[TpuDevice, ...]:
 
 def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
     generation = GENERATIONS[members[0].device]
-    if generation == "v3" and _subsystem(host, members[0].bus) == V2:
+    subsystem = f"/sys/bus/pci/devices/{members[0].bus}/subsystem_device"
+    if generation == "v3" and host.parsed(subsystem, parse_line, "") == V2:
         generation = "v2"
     dies = DIES.get(generation, 1)
     functions = members if len(members) > 1 else members * dies
     for function in functions:
         yield TpuDevice(generation, function.bus, function.node, function.cpus, card if len(functions) > 1 else None)
-
-
-def _subsystem(host: Host, bus: str) -> str:
-    return host.parsed(f"/sys/bus/pci/devices/{bus}/subsystem_device", parse_line, "")
 
 
 def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:

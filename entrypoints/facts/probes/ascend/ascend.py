@@ -7,6 +7,7 @@ physical id. The runtime numbers the devices of the container from 0 (logic id).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from os.path import dirname
 
 from entrypoints.core.parse import is_number, parse_id_list
 from entrypoints.core.records import Device, Link, ProbeResult
@@ -208,7 +209,7 @@ def _bus(chip: npu_smi.NpuSmiChip) -> str:
 
 def _busy(table: npu_smi.NpuSmiTable, chip: npu_smi.NpuSmiChip) -> bool | None:
     """Tell whether a process uses a chip; None if the table does not list the processes of its card."""
-    if chip.npu not in table.asked:
+    if chip.npu not in table.listed:
         return None
     return bool({(chip.npu, chip.chip), (chip.npu, None)} & table.running)
 
@@ -265,7 +266,7 @@ def _nodes(host: Host) -> dict[int, int]:
     """Return the NUMA node of each CPU."""
     found: dict[int, int] = {}
     for path in host.glob("/sys/devices/system/node/node[0-9]*/cpulist"):
-        number = path.rpartition("/")[0].rpartition("node")[2]
+        number = dirname(path).rpartition("node")[2]
         nothing: tuple[int, ...] = ()
         found.update(dict.fromkeys(host.parsed(path, parse_id_list, nothing), int(number)))
     return found

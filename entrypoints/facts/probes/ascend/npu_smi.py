@@ -62,7 +62,7 @@ class NpuSmiTable(NamedTuple):
     chips: tuple[NpuSmiChip, ...]
     running: frozenset[tuple[int, int | None]]
     """Card and chip that processes use. The chip is None in tables that name only cards."""
-    asked: frozenset[int]
+    listed: frozenset[int]
     """Cards whose processes the table lists."""
 
 
@@ -100,8 +100,8 @@ def parse_info(text: str) -> NpuSmiTable:
     places = [(chip.npu, chip.chip) for chip in found]
     if len(set(places)) < len(places):
         raise parse_error(text.split("\n", 1)[0], "each chip once")
-    running, asked = _processes(processes)
-    return NpuSmiTable(version[1] if version else "", found, running, asked)
+    running, listed = _processes(processes)
+    return NpuSmiTable(version[1] if version else "", found, running, listed)
 
 
 def _lines(text: str) -> list[str]:
@@ -125,7 +125,7 @@ def _chips(lines: list[str]) -> Iterator[NpuSmiChip]:
     card_header = chip_header = ""
     card = ""
     for line in filter(None, lines):
-        words = set(_words(line))
+        words = set(line.replace("|", " ").split())
         if words.issuperset(_CARD_HEADER):
             card_header, card = line, ""
         elif words.issuperset(_CHIP_HEADER):
@@ -203,20 +203,16 @@ def _cell(header: str, value: str, raw: str) -> dict[str, str]:
 def _processes(lines: list[str]) -> tuple[frozenset[tuple[int, int | None]], frozenset[int]]:
     """Return the chips in use, and the cards that the table lists. Rows without a process are ignored."""
     running: set[tuple[int, int | None]] = set()
-    asked: set[int] = set()
+    listed: set[int] = set()
     for line in lines[1:]:
         idle = _IDLE.search(line)
         places = [_number(word) for word in line.strip("|").split("|")[0].split()[:2]]
         if idle:
-            asked.add(int(idle[1]))
+            listed.add(int(idle[1]))
         elif places and places[0] is not None:
-            asked.add(places[0])
+            listed.add(places[0])
             running.add((places[0], places[1] if len(places) > 1 else None))
-    return frozenset(running), frozenset(asked)
-
-
-def _words(line: str) -> list[str]:
-    return line.replace("|", " ").split()
+    return frozenset(running), frozenset(listed)
 
 
 def _number(text: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import basename, dirname
 from typing import NamedTuple
 
 from entrypoints.core.parse import is_number, parse_id_list, parse_line
@@ -28,10 +29,10 @@ def find(host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[st
 
     `devices` and `kinds` limit them to these device ids, and to classes that begin with one of `kinds`, such as 0x12.
     """
-    paths = (path.rpartition("/")[0] for path in host.glob(f"{_DEVICES}/*/vendor") if _word(host, path) == vendor)
+    paths = (dirname(path) for path in host.glob(f"{_DEVICES}/*/vendor") if _word(host, path) == vendor)
     found = ((path, _word(host, f"{path}/device"), _word(host, f"{path}/class")) for path in paths)
     return tuple(
-        Pci(path.rpartition("/")[2], device, kind, _node(host, path), _cpus(host, path))
+        Pci(basename(path), device, kind, _node(host, path), _cpus(host, path))
         for path, device, kind in found
         if (not devices or device in devices) and (not kinds or kind.startswith(kinds))
     )

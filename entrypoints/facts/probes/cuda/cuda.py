@@ -13,6 +13,7 @@ from typing import NamedTuple
 from entrypoints.core.parse import parse_fields
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common.pci import near
+from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.cuda.nvidia_smi import (
     Gpu,
@@ -150,14 +151,12 @@ def _from_files(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...]
         host.fail(TOOL, "command not found, so the memory of the GPUs is unknown", expected)
     found = [(bus, card) for bus, card in sorted(cards.items())] or [("", ProcGpu("", "", path)) for path in nodes]
     devices = (
-        Device(number, card.name, None, None, *_near(host, bus), bus=bus, path=card.path, uuid=card.uuid)
+        Device(
+            number, card.name, None, None, near(host, bus)[0] if bus else None, bus=bus, path=card.path, uuid=card.uuid
+        )
         for number, (bus, card) in enumerate(found)
     )
     return ProbeResult(tuple(devices), versions={"driver": kernel} if kernel else {})
-
-
-def _near(host: Host, bus: str) -> tuple[int | None]:
-    return (near(host, bus)[0] if bus else None,)
 
 
 # --- the tool -------------------------------------------------------------------------------------------------------
@@ -304,7 +303,7 @@ def _versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) 
         "compute_capability": capabilities[0] if capabilities else "",
         "compute_capability_highest": capabilities[-1] if capabilities else "",
     }
-    return {part: version for part, version in found.items() if version}
+    return known(found)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -319,4 +318,4 @@ def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
         "gpu_persistence_mode": "Off" if "Off" in kept else "On" if kept else "",
         "gpu_compute_mode": min(modes - {"Default"}, default="Default" if modes else ""),
     }
-    return {name: value for name, value in found.items() if value}
+    return known(found)

@@ -115,7 +115,7 @@ def parse_lost(text: str) -> tuple[str, ...]:
 def parse_query(text: str) -> tuple[Gpu, ...]:
     """Parse `--query-gpu=… --format=csv`, with or without units: a header with the columns, then one line per GPU."""
     lines = [line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())]
-    heads = ([_column(cell) for cell in line.split(",")] for line in lines)
+    heads = ([cell.partition("[")[0].strip() for cell in line.split(",")] for line in lines)
     start, header = next((found for found in enumerate(heads) if {"index", "name"} <= set(found[1])), (0, []))
     if not header:
         raise parse_error(lines[0] if lines else text, "a header line with index and name")
@@ -123,10 +123,6 @@ def parse_query(text: str) -> tuple[Gpu, ...]:
     if not lines[1:]:
         raise parse_error(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
     return tuple(_queried(dict(zip(header, _cells(line, header), strict=True)), line) for line in lines[1:])
-
-
-def _column(cell: str) -> str:
-    return cell.partition("[")[0].strip()
 
 
 def _cells(line: str, header: list[str]) -> list[str]:
@@ -299,7 +295,7 @@ def parse_topology(text: str) -> NvidiaSmiTopology:
         if numbers[one] < numbers[other]
     )
     rest = {numbers[name]: cells[name][len(columns) :] for name in gpus}
-    near = {number: ids for number, words in rest.items() if words and (ids := _ids(words[0]))}
+    near = {number: parse_id_list(words[0]) for number, words in rest.items() if words and words[0][0].isdecimal()}
     nodes = {number: int(words[1]) for number, words in rest.items() if len(words) > 1 and _is_small(words[1])}
     return NvidiaSmiTopology(tuple(links), near, nodes)
 
@@ -312,11 +308,6 @@ def _row(line: str, columns: list[str]) -> list[str]:
     if len(pairs) < len(columns) or pairs[own] != "X" or not all(map(_PAIR.match, pairs)):
         raise parse_error(line, f"a kind of link for each of {', '.join(columns)}, and X for itself")
     return cells
-
-
-def _ids(word: str) -> tuple[int, ...]:
-    """Return CPU numbers; none for `N/A`."""
-    return parse_id_list(word) if word[0].isdecimal() else ()
 
 
 def _is_small(word: str) -> bool:

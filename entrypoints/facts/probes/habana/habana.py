@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from os.path import basename, dirname
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.habana.hl_smi import (
     CardAffinity,
@@ -213,7 +215,7 @@ def _nodes(host: Host) -> dict[str, DriverCard]:
     paths = host.glob("/sys/class/accel/accel[0-9]*/device/pci_addr") or host.glob(
         "/sys/class/habanalabs/hl[0-9]*/pci_addr"
     )
-    found = (_node(host, path.rpartition("/")[0], path) for path in paths)
+    found = (_node(host, dirname(path), path) for path in paths)
     return {node.bus: node for node in found if node.bus}
 
 
@@ -233,7 +235,7 @@ def _versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
     driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
     firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_order)
     found = {"driver": driver, "firmware": firmware[0] if firmware else ""}
-    return {part: version for part, version in found.items() if version} | software(host)
+    return known(found) | software(host)
 
 
 def software(host: Host) -> dict[str, str]:
@@ -241,7 +243,7 @@ def software(host: Host) -> dict[str, str]:
 
     The names are those of vLLM's installation manual, Intel Gaudi, environment verification.
     """
-    debs = {path.rpartition("/")[2].removesuffix(".list"): "installed" for path in host.glob(DEBS)}
+    debs = {basename(path).removesuffix(".list"): "installed" for path in host.glob(DEBS)}
     files = (path for pattern in DISTRIBUTIONS for path in host.glob(pattern))
     folders = (path.split("/")[-2].removesuffix(".dist-info").partition("-") for path in files)
     found = debs | {name.removesuffix("_pt"): version for name, _, version in folders}

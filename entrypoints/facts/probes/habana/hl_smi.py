@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
+from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import parse_error
 
 _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
@@ -71,7 +72,7 @@ def parse_table(text: str) -> HlSmiTable:
             open_card = None
     if open_card or not cards:
         raise parse_error(_last_line(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
-    return HlSmiTable(_unique(cards), {part: version for part, version in versions.items() if version}, frozenset(busy))
+    return HlSmiTable(_unique(cards), known(versions), frozenset(busy))
 
 
 def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int, str, str, int | None]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.neuron.neuron_ls import Listing, NeuronLsDevice, parse_json, parse_table
 from entrypoints.host.commands import NOT_FOUND
@@ -34,7 +35,8 @@ _NOTHING = NeuronLsDevice(-1, 0, None, "")
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the Neuron devices that have a device file in this container."""
     del env  # the runtime and the plan apply NEURON_RT_VISIBLE_CORES
-    numbers = tuple(int(path.rpartition("neuron")[2]) for path in host.glob("/dev/neuron[0-9]*") if _is_device(path))
+    ends = (path.rpartition("neuron")[2] for path in host.glob("/dev/neuron[0-9]*"))
+    numbers = tuple(int(end) for end in ends if end.isdecimal())
     if not numbers:
         return ProbeResult()
     listing = _list(host, run)
@@ -46,10 +48,6 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     devices = tuple(_device(host, number, rows.get(number, _NOTHING), instance) for number in numbers)
     links = {number: rows[number].connected if number in rows else _connected(host, number) for number in numbers}
     return ProbeResult(devices, tuple(_links(links)), _versions(host, listing, instance))
-
-
-def _is_device(path: str) -> bool:
-    return path.rpartition("neuron")[2].isdecimal()
 
 
 def _list(host: Host, run: Run) -> Listing:
@@ -144,4 +142,4 @@ def _versions(host: Host, listing: Listing, instance: str) -> dict[str, str]:
         "instance": instance,
         "logical_neuroncore_config": listing.grouping,
     }
-    return {part: version for part, version in found.items() if version}
+    return known(found)

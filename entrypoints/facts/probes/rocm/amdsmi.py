@@ -1,8 +1,7 @@
 """Parses the output of amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure. Each parse_* raises ValueError.
 
-They are used if /sys is not enough. Values are found by name. amd-smi prints a list of GPUs, an object that contains
-the list, or indented text. rocm-smi prints an object, `GPU[0] : key: value` lines, or a table of one or two lines per
-GPU.
+They are used if /sys is not enough. GPUs are read from JSON, which every version of both tools prints: amd-smi a list
+of GPUs, or an object that contains it; rocm-smi an object with a key for each card. Values are found by name.
 """
 
 from __future__ import annotations
@@ -27,25 +26,26 @@ class AmdSmiCard(NamedTuple):
     driver: str = ""
     partitions: tuple[str, str] = ("", "")
     """Memory and compute partition modes: NPS1, SPX."""
+    device: str = ""
+    """PCI device id: 0x7550."""
+    revision: str = ""
+    """PCI revision: 0xc0."""
 
 
 Wires = tuple[tuple[str, str, str], ...]
 """Links: two ends, each a PCI address or the tool's number, and the kind of link."""
 
-_EXPECTED = "amd-smi's GPUs, as JSON or below lines `GPU: 0`"
-_FIELD = re.compile(r"GPU\s*\[?(\d{1,4})\]?\s*:\s*(.+?)\s*:\s*(.*)$")
+_EXPECTED = "amd-smi's GPUs, as JSON (--json)"
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}")
-_MODES = re.compile(r"\b(NPS\d)[,\s]+(\w{2}X)\b")
-_DEVICE = re.compile(r"\b0x[0-9a-f]{4}\b")
+_HEX = re.compile(r"0x[0-9a-f]{1,4}")
 _PAIR = re.compile(r"between DRM devices (\d{1,4}) and (\d{1,4})")
-_WORDS = re.compile(r"\S+(?: \S+)*")
 
 
 # --- amd-smi --------------------------------------------------------------------------------------------------------
 
 
 def parse_amd_smi(text: str) -> tuple[AmdSmiCard, ...]:
-    """Parse `amd-smi static` or `amd-smi list`, as JSON or as text."""
+    """Parse `amd-smi static` or `amd-smi list`, as JSON."""
     entries = _entries(text)
     if not entries:
         raise parse_error(text.strip() or "nothing", _EXPECTED)
@@ -54,8 +54,6 @@ def parse_amd_smi(text: str) -> tuple[AmdSmiCard, ...]:
 
 def _entries(text: str) -> list[Mapping[str, Any]]:
     """Return the values of each GPU by their path in lower case: asic.market_name."""
-    if re.search(r"^GPU:", text, re.MULTILINE):
-        return _indented(text)
     value = loaded(text, _EXPECTED)
     for _ in range(2):  # {"gpu_data": […]}, which the host and guest editions wrap in another object
         if isinstance(value, dict):
@@ -75,25 +73,6 @@ def _flat(item: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str
     return found
 
 
-def _indented(text: str) -> list[Mapping[str, Any]]:
-    found: list[dict[str, Any]] = []
-    section = ""
-    for line in text.splitlines():
-        key, colon, value = line.strip().partition(":")
-        name = key.strip().lower().replace(" ", "_")
-        if not colon or (not found and name != "gpu"):
-            continue
-        if name == "gpu" and not line.startswith(" "):
-            found.append({"gpu": value.strip()})
-            section = ""
-        elif not value.strip():
-            section = f"{name}."
-        else:
-            indented = len(line) - len(line.lstrip()) > 4  # noqa: PLR2004 - what amd-smi indents a GPU's own lines by
-            found[-1][(section if indented else "") + name] = value.strip()
-    return list(found)
-
-
 def _card(entry: Mapping[str, Any], number: int) -> AmdSmiCard:
     index = number_of(_first(entry, "gpu", "gpu_id"))
     return AmdSmiCard(
@@ -107,11 +86,19 @@ def _card(entry: Mapping[str, Any], number: int) -> AmdSmiCard:
             word_of(_first(entry, "partition.memory_partition")),
             word_of(_first(entry, "partition.accelerator_partition", "partition.compute_partition")),
         ),
+        device=_id(_first(entry, "asic.device_id")),
+        revision=_id(_first(entry, "asic.rev_id")),
     )
 
 
 def _first(entry: Mapping[str, Any], *names: str) -> Any:
     return next((entry[name] for name in names if entry.get(name) not in (None, "", "N/A")), "")
+
+
+def _id(value: Any) -> str:
+    """Return a PCI id as the kernel writes it; empty for anything else."""
+    text = str(value).strip().lower()
+    return text if _HEX.fullmatch(text) else ""
 
 
 def _gfx(value: Any) -> str:
@@ -123,13 +110,12 @@ def _gfx(value: Any) -> str:
 
 
 def parse_rocm_smi(text: str) -> tuple[AmdSmiCard, ...]:
-    """Parse rocm-smi: JSON, `GPU[0] : key: value` lines, or its table of all GPUs."""
+    """Parse `rocm-smi`, as JSON."""
     value = json_in(text)
-    fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
-    cards = tuple(_rocm_card(index, fields[index]) for index in sorted(fields)) or _table(text)
-    if not cards:
-        raise parse_error(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
-    return cards
+    fields = _rocm_json(value) if isinstance(value, dict) else {}
+    if not fields:
+        raise parse_error(text.strip() or "nothing", "rocm-smi's GPUs, as JSON (--json)")
+    return tuple(_rocm_card(index, fields[index]) for index in sorted(fields))
 
 
 def _rocm_json(value: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -143,15 +129,6 @@ def _rocm_json(value: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     }
 
 
-def _rocm_lines(text: str) -> dict[int, dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
-    for line in text.splitlines():
-        field = _FIELD.match(line.strip())
-        if field:
-            found.setdefault(int(field[1]), {})[field[2].lower()] = field[3]
-    return found
-
-
 def _rocm_card(index: int, fields: Mapping[str, Any]) -> AmdSmiCard:
     return AmdSmiCard(
         number=index,
@@ -161,28 +138,10 @@ def _rocm_card(index: int, fields: Mapping[str, Any]) -> AmdSmiCard:
         used=size_of(fields.get("vram total used memory (b)", "")),
         architecture=_gfx(fields.get("gfx version", "")),
         driver=word_of(fields.get("driver version", "")),
+        device=_id(_first(fields, "device id", "card model")),
+        revision=_id(fields.get("device rev", "")),
         partitions=(word_of(fields.get("memory partition", "")), word_of(fields.get("compute partition", ""))),
     )
-
-
-def _table(text: str) -> tuple[AmdSmiCard, ...]:
-    """Return the GPUs below a header that begins with `Device` or `GPU`. The line after a row may be its name."""
-    cards: list[AmdSmiCard] = []
-    below = False
-    for line in text.splitlines():
-        words = line.split()
-        if words[:1] in (["Device"], ["GPU"]) and any("%" in word for word in words):
-            below = True
-        elif below and words and number_of(words[0]) is not None and "%" in line:
-            cards.append(_row(line, int(words[0])))
-        elif cards and line.startswith("        ") and words and not _DEVICE.search(line):
-            cards[-1] = cards[-1]._replace(name=word_of(line.strip()))
-    return tuple(cards)
-
-
-def _row(line: str, number: int) -> AmdSmiCard:
-    modes, device = _MODES.search(line), _DEVICE.search(line)
-    return AmdSmiCard(number, name=device[0] if device else "", partitions=(modes[1], modes[2]) if modes else ("", ""))
 
 
 # --- rocminfo -------------------------------------------------------------------------------------------------------
@@ -223,7 +182,7 @@ def _agent(number: int, fields: Mapping[str, str]) -> AmdSmiCard:
 
 
 def parse_topology(text: str) -> Wires:
-    """Parse the kinds of links of `amd-smi topology` or `rocm-smi --showtopo`, each as JSON or as tables."""
+    """Parse the kinds of links of `amd-smi topology`, as JSON or as tables, or of `rocm-smi --showtopo`, as JSON."""
     value = json_in(text)
     wires = _topology_table(text) if value is None else _topology_json(value)
     if wires is None:
@@ -266,9 +225,5 @@ def _topology_table(text: str) -> list[tuple[str, str, str]] | None:
         words = line.split()
         if len(words) != len(heads) + 1 or words[0] not in heads:
             break
-        wires += [(_label(words[0]), _label(head), kind) for head, kind in zip(heads, words[1:], strict=True)]
+        wires += [(bus_of(words[0]), bus_of(head), kind) for head, kind in zip(heads, words[1:], strict=True)]
     return wires
-
-
-def _label(head: str) -> str:
-    return bus_of(head) or head.upper().removeprefix("GPU")

@@ -7,6 +7,7 @@ GPU, the kernel denies access to the node of that GPU (linux, drivers/gpu/drm/am
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import basename, dirname
 from typing import NamedTuple
 
 from entrypoints.core.records import Link
@@ -51,7 +52,7 @@ class Wire(NamedTuple):
 
 def nodes(host: Host) -> tuple[GpuNode, ...]:
     """Return the GPUs that are visible in this container, in HIP's order."""
-    paths = (path.rpartition("/")[0] for path in host.glob(f"{_NODES}/*/properties"))
+    paths = (dirname(path) for path in host.glob(f"{_NODES}/*/properties"))
     found = ((path, _properties(host, f"{path}/properties")) for path in paths)
     return tuple(_gpu(host, path, known) for path, known in found if known.get("gfx_target_version"))
 
@@ -89,7 +90,7 @@ def _gpu(host: Host, path: str, known: Mapping[str, int]) -> GpuNode:
     sizes = [bank.get("size_in_bytes", 0) for bank in memory if bank.get("heap_type") in _FRAME_BUFFERS]
     place, function = location >> 8 & 0xFF, location & 0xFF
     return GpuNode(
-        node=int(path.rpartition("/")[2]),
+        node=int(basename(path)),
         gpu=(host.text(f"{path}/gpu_id", hidden=True) or "").strip(),
         bus=f"{known.get('domain', 0):04x}:{place:02x}:{function >> 3:02x}.{function & 7}",
         partition=location >> _PARTITION_BIT,

@@ -7,12 +7,13 @@ HIP's numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os.path import basename
 
 from entrypoints.core.parse import parse_fields
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import number_of, word_of
-from entrypoints.facts.probes.common.tools import run_tool
+from entrypoints.facts.probes.common.steps import first_answer, known, opens
 from entrypoints.facts.probes.rocm import kfd
 from entrypoints.facts.probes.rocm.amdsmi import (
     AmdSmiCard,
@@ -42,17 +43,38 @@ NAMES = {
     "0x75a0": "AMD Instinct MI350X",
     "0x75a3": "AMD Instinct MI355X",
     "0x744c": "AMD Radeon RX 7900 XTX/7900 XT",
-    "0x7550": "AMD Radeon RX 9070 XT",
+    "0x7550": "AMD Radeon RX 9070/9070 XT",
     "0x7551": "AMD Radeon AI PRO R9700",
 }
 """PCI device id → model, for cards without product_name in /sys (vLLM's platforms/rocm.py, pci.ids)."""
 
+REVISIONS = {
+    ("0x7550", "0xc0"): "AMD Radeon RX 9070 XT",
+    ("0x7550", "0xc2"): "AMD Radeon RX 9070 GRE",
+    ("0x7550", "0xc3"): "AMD Radeon RX 9070",
+}
+"""PCI device id and revision → model, for ids that several models share (libdrm, data/amdgpu.ids)."""
+
+_INTEGRATED = ("0x13c0", "0x164e")
+"""GPUs inside desktop processors (Granite Ridge, Raphael: gfx1036), which ROCm has no kernels for (pci.ids)."""
+
+_IDLE = 0.05
+"""Share of a card's memory that firmware and screens take at most."""
+
 _TWO_DIES = ("0x7408", "0x740c")
 """Packages with two dies. HIP counts each die as a GPU."""
 
-_STATIC = ("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json")
-_ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--showmeminfo", "vram", "--json")
-_TOPOLOGY = (("amd-smi", "topology", "--json"), ("amd-smi", "topology"), ("rocm-smi", "--showtopo"))
+_CARDS = (
+    (("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json"), parse_amd_smi),
+    (("rocm-smi", "--showproductname", "--showbus", "--showmeminfo", "vram", "--json"), parse_rocm_smi),
+)
+_WITHOUT_DRIVER = ((("rocminfo",), parse_rocminfo),)
+"""rocminfo alone works without /dev/kfd (WSL)."""
+_TOPOLOGY = (
+    (("amd-smi", "topology", "--json"), parse_topology),
+    (("amd-smi", "topology"), parse_topology),
+    (("rocm-smi", "--showtopo", "--json"), parse_topology),
+)
 
 
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
@@ -63,24 +85,13 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     found = kfd.nodes(host)
     if not found:
         return _by_tools(host, run, present=present)
-    given = _visible(tuple(node for node in found if _opens(host, node)), env)
-    cards = _cards(host, run) if any(not (_name(host, node) and node.memory) for node in given) else ()
+    given = _visible(tuple(node for node in found if opens(host, f"/dev/dri/renderD{node.minor}")), env)
+    unknown = any(not (_name(host, node) and node.memory) for node in given)
+    cards = (first_answer(host, run, _CARDS) if unknown else None) or ()
     wires = kfd.wires(host, given)
     devices = tuple(_device(host, number, node, cards, (given, wires)) for number, node in enumerate(given))
     _require_memory(host, devices)
     return ProbeResult(devices, tuple(wire.link for wire in wires), _versions(host, given, cards))
-
-
-def _opens(host: Host, node: GpuNode) -> bool:
-    """Tell whether the GPU's render node can be opened. If it exists but cannot be opened, add a failure."""
-    path = f"/dev/dri/renderD{node.minor}"
-    if host.openable(path):
-        return True
-    if host.exists(path):
-        host.fail(
-            path, "no read and write permission for this user", "docker run --group-add with the number of its group"
-        )
-    return False
 
 
 def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNode, ...]:
@@ -92,12 +103,15 @@ def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNod
     return tuple(by_word[word] for word in words if word in by_word)
 
 
-def _cards(host: Host, run: Run) -> tuple[AmdSmiCard, ...]:
-    return run_tool(host, run, _STATIC, parse_amd_smi) or run_tool(host, run, _ROCM_SMI, parse_rocm_smi) or ()
-
-
 def _name(host: Host, node: GpuNode) -> str:
-    return host.parsed(f"{_PCI}/{node.bus}/product_name", word_of, "") or NAMES.get(node.device, "")
+    shared_id = any(node.device == device for device, _ in REVISIONS)
+    revision = host.parsed(f"{_PCI}/{node.bus}/revision", word_of, "") if shared_id else ""
+    return host.parsed(f"{_PCI}/{node.bus}/product_name", word_of, "") or _model(node.device, revision)
+
+
+def _model(device: str, revision: str) -> str:
+    """Return the model of a PCI id; several models if only a revision that is not known tells which one it is."""
+    return REVISIONS.get((device, revision)) or NAMES.get(device, "")
 
 
 def _device(
@@ -151,7 +165,7 @@ def _health(host: Host, bus: str) -> str:
         path: host.parsed(path, parse_fields, {"ue": ""}) for path in host.glob(f"{_PCI}/{bus}/ras/*_err_count")
     }
     wrong = [path for path, counts in counters.items() if counts.get("ue", "0") not in ("0", "")]
-    parts = (path.rpartition("/")[2].removesuffix("_err_count") for path in wrong)
+    parts = (basename(path).removesuffix("_err_count") for path in wrong)
     if wrong:
         return f"uncorrected errors: {', '.join(parts)}"
     return "ok" if counters else ""
@@ -167,7 +181,7 @@ def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard
         "compute_partition": host.parsed(f"{_PCI}/{first}/current_compute_partition", word_of, "") if first else "",
         "memory_partition": host.parsed(f"{_PCI}/{first}/current_memory_partition", word_of, "") if first else "",
     }
-    return {name: version for name, version in versions.items() if version}
+    return known(versions)
 
 
 # --- without /sys/class/kfd -----------------------------------------------------------------------------------------
@@ -175,8 +189,8 @@ def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard
 
 def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
     """Return the GPUs from tools only: some sandboxes hide /sys/class/kfd, and WSL does not have it."""
-    cards = (_cards(host, run) or _rocm_table(host, run)) if present else ()
-    cards = cards or run_tool(host, run, ("rocminfo",), parse_rocminfo) or ()
+    cards = first_answer(host, run, (*_CARDS, *_WITHOUT_DRIVER) if present else _WITHOUT_DRIVER) or ()
+    cards = tuple(card for card in cards if card.device not in _INTEGRATED)
     devices = tuple(_seen(host, card) for card in cards)
     if present and not devices and not host.failures:
         host.fail(KFD, "no GPU in /sys/class/kfd, and no amd-smi, rocm-smi or rocminfo", "GPUs behind the device file")
@@ -187,27 +201,17 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
         "memory_partition": modes[0],
         "compute_partition": modes[1],
     }
-    return ProbeResult(
-        devices, _links(host, run, cards), {name: version for name, version in versions.items() if version}
-    )
-
-
-def _rocm_table(host: Host, run: Run) -> tuple[AmdSmiCard, ...]:
-    """Run older tools without JSON output."""
-    memory = run_tool(host, run, ("rocm-smi", "--showuse", "--showmeminfo", "vram"), parse_rocm_smi) or ()
-    table = {card.number: card for card in run_tool(host, run, ("rocm-smi",), parse_rocm_smi) or ()}
-    return tuple(
-        card._replace(name=card.name or table.get(card.number, card).name) for card in memory or table.values()
-    )
+    return ProbeResult(devices, _links(host, run, cards), known(versions))
 
 
 def _seen(host: Host, card: AmdSmiCard) -> Device:
     near, cpus = pci.near(host, card.bus) if card.bus else (None, ())
     return Device(
         number=card.number,
-        name=NAMES.get(card.name, card.name),
+        name=_title(card),
         memory_total=card.memory,
         memory_used=card.used,
+        busy=None if card.used is None or not card.memory else card.used > _IDLE * card.memory,
         node=near,
         bus=card.bus,
         cpus=cpus,
@@ -215,10 +219,17 @@ def _seen(host: Host, card: AmdSmiCard) -> Device:
     )
 
 
+def _title(card: AmdSmiCard) -> str:
+    """Return the name that the tool prints, or the model of the PCI id that it prints instead."""
+    if card.name and card.name.lower() != card.device:
+        return card.name
+    return _model(card.device, card.revision) or card.device
+
+
 def _links(host: Host, run: Run, cards: tuple[AmdSmiCard, ...]) -> tuple[Link, ...]:
     if len(cards) < 2:  # noqa: PLR2004 - a link has two ends
         return ()
-    wires = next((wires for argv in _TOPOLOGY if (wires := run_tool(host, run, argv, parse_topology))), ())
+    wires = first_answer(host, run, _TOPOLOGY) or ()
     numbers = {card.bus: card.number for card in cards if card.bus} | {str(card.number): card.number for card in cards}
     found = {
         (numbers[first], numbers[second]): kind

@@ -8,6 +8,7 @@ but it is not among the devices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os.path import basename
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
@@ -15,6 +16,7 @@ from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.pci import Pci
+from entrypoints.facts.probes.common.steps import first_answer, known, opens
 from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.xpu.xpusmi import Xpu, XpuSmiTopology, parse_discovery, parse_topology
 from entrypoints.host.host import Host, Run
@@ -23,9 +25,10 @@ VENDOR = "0x8086"
 _PCI = "/sys/bus/pci/devices"
 _INTEGRATED = "0000:00:"
 """Bus of integrated graphics. Cards are behind a bridge."""
-_DUMP = ("xpu-smi", "discovery", "--dump", "1,2,8,11,16")
+_DUMP = (("xpu-smi", "discovery", "--dump", "1,2,8,11,16"), parse_discovery)
 """Properties: device id, name, driver version, PCI address, memory."""
-_LIST = ("xpu-smi", "discovery", "-j")
+_LIST = (("xpu-smi", "discovery", "-j"), parse_discovery)
+_TABLE = (("xpu-smi",), parse_discovery)
 _MATRIX = ("xpu-smi", "topology", "-m")
 _RUNTIME = "/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1."
 
@@ -84,21 +87,14 @@ def _given(host: Host) -> tuple[XpuCard, ...]:
     """Return the Intel GPUs whose render node can be opened in this container."""
     functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
     nodes = ((function, _render(host, function.bus)) for function in functions)
-    opened = [(function, path) for function, path in nodes if path and _opens(host, path)]
+    opened = [(function, path) for function, path in nodes if path and opens(host, path)]
     return tuple(XpuCard(place, function, path) for place, (function, path) in enumerate(opened))
 
 
 def _render(host: Host, bus: str) -> str:
     """Return the device file of a GPU; empty if the container does not have it."""
-    names = (path.rpartition("/")[2] for path in host.glob(f"{_PCI}/{bus}/drm/renderD*"))
+    names = (basename(path) for path in host.glob(f"{_PCI}/{bus}/drm/renderD*"))
     return next((f"/dev/dri/{name}" for name in names if host.exists(f"/dev/dri/{name}")), "")
-
-
-def _opens(host: Host, path: str) -> bool:
-    if host.openable(path):
-        return True
-    host.fail(path, "no read and write permission for this user", "docker run --group-add with the number of its group")
-    return False
 
 
 def _driver_memory(host: Host, card: XpuCard) -> int | None:
@@ -113,10 +109,7 @@ def _driver_memory(host: Host, card: XpuCard) -> int | None:
 
 def _tools(host: Host, run: Run) -> tuple[Xpu, ...]:
     """Return the devices in xpu-smi, from one dump if the version supports it, else one by one."""
-    dumped = run_tool(host, run, _DUMP, parse_discovery)
-    if dumped:
-        return dumped
-    listed = run_tool(host, run, _LIST, parse_discovery) or run_tool(host, run, ("xpu-smi",), parse_discovery) or ()
+    listed = first_answer(host, run, (_DUMP, _LIST, _TABLE)) or ()
     return tuple(card if card.memory else _details(host, run, card) for card in listed)
 
 
@@ -218,7 +211,7 @@ def _versions(host: Host, cards: tuple[XpuCard, ...], listed: Iterable[Xpu]) -> 
         "runtime": next(libraries, ""),
         "tool_driver": next((xpu.driver for xpu in listed), ""),
     }
-    return {name: version for name, version in versions.items() if version}
+    return known(versions)
 
 
 def _require_memory(host: Host, devices: Iterable[Device]) -> None:

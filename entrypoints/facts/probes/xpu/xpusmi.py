@@ -1,7 +1,7 @@
 """Parses the output of Intel's xpu-smi, XPU Manager 1.0 to 2.0. Pure. Each parse_* raises ValueError.
 
-It prints one device as JSON, CSV or a box, and all devices as JSON or a box. Version 2 without arguments prints a table
-like nvidia-smi, and its exporter prints Prometheus metrics. Fields are found by name.
+Devices are read from CSV or JSON, which every version prints, or else from the table that version 2 prints without
+arguments. Topologies are text: only `topology -d` has JSON. Fields are found by name.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ class XpuSmiTopology(NamedTuple):
     cpus: Mapping[str, tuple[int, ...]]
 
 
-_METRIC = re.compile(r"(\w+)\{([^}]*)\}\s+([0-9.e+]+)")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 _RULE = re.compile(r"^\s*\+[-=]", re.MULTILINE)
 _TILE = re.compile(r"GPU (\d{1,3}(?:/\d{1,2})?)")
 _USAGE = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
@@ -47,18 +45,16 @@ _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 
 def parse_discovery(text: str) -> tuple[Xpu, ...]:
-    """Parse `xpu-smi discovery` in any format, the table of version 2, or the metrics of its exporter."""
+    """Parse `xpu-smi discovery` as JSON (-j) or CSV (--dump), or the table of version 2."""
     value = json_in(text)
     if value is not None:
         found = _from_json(value)
-    elif "hw_gpu_info{" in text:
-        found = _from_metrics(text)
     elif _RULE.search(text):
-        found = _from_table(text) if "Memory-Usage" in text else _from_box(text)
+        found = _from_table(text)
     else:
         found = _from_csv(text)
     if not found:
-        raise parse_error(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
+        raise parse_error(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or version 2's table")
     return found
 
 
@@ -99,21 +95,6 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
     return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
 
 
-def _from_box(text: str) -> tuple[Xpu, ...]:
-    """Parse `| 0 | Device Name: … |` lines. The lines of a device follow the one with its number."""
-    found: list[dict[str, Any]] = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) < 2 or "Device Information" in cells[1]:  # noqa: PLR2004 - the number and a field
-            continue
-        if number_of(cells[0]) is not None:
-            found.append({"device_id": cells[0]})
-        key, colon, value = cells[1].partition(":")
-        if found and colon:
-            found[-1].setdefault(_key(key), value.strip())
-    return tuple(_xpu(fields, place) for place, fields in enumerate(found))
-
-
 def _from_table(text: str) -> tuple[Xpu, ...]:
     """Parse two lines per device: number, name and bus, then used and total memory."""
     found: list[Xpu] = []
@@ -124,26 +105,6 @@ def _from_table(text: str) -> tuple[Xpu, ...]:
         elif found and usage:
             found[-1] = found[-1]._replace(used=int(usage[1]) << 20, memory=int(usage[2]) << 20)
     return tuple(found)
-
-
-def _from_metrics(text: str) -> tuple[Xpu, ...]:
-    cards: dict[str, Xpu] = {}
-    for name, labels, value in _METRIC.findall(text):
-        fields = dict(_LABEL.findall(labels))
-        bus = bus_of(fields.get("pci_bdf"))
-        if name == "hw_gpu_info" and bus:
-            cards[bus] = Xpu(len(cards), name=word_of(fields.get("hw_model")), bus=bus)
-        elif name == "hw_memory_size_bytes" and bus in cards and fields.get("hw_memory_location", "device") == "device":
-            cards[bus] = cards[bus]._replace(memory=_sample(value))
-    return tuple(cards.values())
-
-
-def _sample(value: str) -> int:
-    """Parse a Prometheus sample, such as 2.566914048e+10."""
-    try:
-        return int(float(value))
-    except (ValueError, OverflowError) as error:
-        raise parse_error(value, "a number of bytes") from error
 
 
 def _key(text: str) -> str:

@@ -16,15 +16,6 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_folders_are_made_group_writable_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        make(str(tmp_path / "vllm" / "key"))
-    finally:
-        os.umask(before)
-    assert (mode(tmp_path / "vllm"), mode(tmp_path / "vllm" / "key")) == (0o770, 0o770)
-
-
 def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "hub").mkdir(mode=0o700)
     make(str(tmp_path / "hub"))
@@ -74,6 +65,6 @@ def test_copies_hold_plain_files_with_their_times_and_no_links(tmp_path: Path) -
     assert copy(str(source), str(tmp_path / "target")) == 100_000
     made = tmp_path / "target" / "deep" / "kernel.so"
     assert made.read_bytes() == b"x" * 100_000
-    assert (made.stat().st_mtime, mode(made)) == (2, 0o775)
+    assert (made.stat().st_mtime, mode(made) & 0o122) == (2, 0o100)
     assert [name for name, _ in files(str(tmp_path / "target"))] == ["deep/kernel.so"]
     assert size(str(source))[0] == 1

@@ -14,19 +14,10 @@ from entrypoints.core.records import Facts
 from entrypoints.facts.facts import probe
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
-from tests.support.hosts.make import trees
-from tests.support.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
-from tests.support.hosts.pieces import base
+from tests.support.hosts.trees import GIB, tree, write
 from tests.support.sample import PROFILE, told
 
-GIB = 1 << 30
-
-
-def write(root: Path, tree: dict[str, str]) -> Path:
-    for path, text in tree.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    return root
+CGROUP1, CGROUP2 = tree("cpu-cgroup1"), tree("cpu-cgroup2-limited")
 
 
 def read(root: Path) -> Facts:
@@ -46,35 +37,34 @@ def test_this_very_system_can_be_probed() -> None:
 
 
 def test_without_a_node_folder_everything_is_node_0(tmp_path: Path) -> None:
-    facts = read(write(tmp_path, {**base("x86_64", 4, 8 * GIB), "proc/cpuinfo": "flags : avx2\n"}))
+    facts = read(write(tmp_path, tree("cpu-z15")))
 
-    assert [(node.id, node.cpus, node.memory_total) for node in facts.nodes] == [(0, (0, 1, 2, 3), 8 * GIB)]
+    assert [(node.id, node.cpus, node.memory_total) for node in facts.nodes] == [(0, tuple(range(8)), 64 * GIB)]
 
 
 def test_a_node_without_cpus_and_a_gap_in_the_numbers_are_kept(tmp_path: Path) -> None:
-    facts = read(write(tmp_path, node_without_cpus()))
+    facts = read(write(tmp_path, tree("cpu-node-without-cpus")))
 
     assert [(node.id, len(node.cpus)) for node in facts.nodes] == [(0, 20), (1, 20), (3, 0)]
 
 
 def test_affinity_and_memory_nodes_restrict_what_is_seen(tmp_path: Path) -> None:
-    tree = node_without_cpus()
     status = "Uid:\t1 1 1 1\nGid:\t1 1 1 1\nCpus_allowed_list:\t0-1,39\nMems_allowed_list:\t1\n"
-    facts = read(write(tmp_path, {**tree, "proc/self/status": status}))
+    facts = read(write(tmp_path, {**tree("cpu-node-without-cpus"), "proc/self/status": status}))
 
     assert [cpu.id for cpu in facts.cpus] == [0, 1, 39]
     assert [node.id for node in facts.nodes] == [1]
 
 
 def test_an_offline_cpu_is_not_offered(tmp_path: Path) -> None:
-    facts = read(write(tmp_path, {**small(GIB), "sys/devices/system/cpu/online": "0-2,4-7\n"}))
+    facts = read(write(tmp_path, {**CGROUP2, "sys/devices/system/cpu/online": "0-2,4-7\n"}))
 
     assert [cpu.id for cpu in facts.cpus] == [0, 1, 2, 4, 5, 6, 7]
 
 
 def test_the_smallest_limit_up_the_tree_counts_in_cgroup_2(tmp_path: Path) -> None:
-    tree = {**cgroup2(8 * GIB, "250000 100000"), "sys/fs/cgroup/pod/memory.max": f"{4 * GIB}\n"}
-    cgroup = read(write(tmp_path, tree)).cgroup
+    tight = {**CGROUP2, "sys/fs/cgroup/pod/memory.max": f"{4 * GIB}\n"}
+    cgroup = read(write(tmp_path, tight)).cgroup
 
     assert (cgroup.version, cgroup.memory_limit, cgroup.cpu_quota) == (2, 4 * GIB, 2.5)
     assert cgroup.memory_used == 200 << 20
@@ -82,22 +72,22 @@ def test_the_smallest_limit_up_the_tree_counts_in_cgroup_2(tmp_path: Path) -> No
 
 def test_the_containers_own_view_of_cgroup_2_begins_at_its_root(tmp_path: Path) -> None:
     files = {"cgroup.controllers": "memory", "memory.max": str(GIB), "memory.current": "5", "cpu.max": "max 100000"}
-    tree = small(8 * GIB) | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    cgroup = read(write(tmp_path, {**tree, "proc/self/cgroup": "0::/../../outside\n"})).cgroup
+    own = CGROUP2 | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    cgroup = read(write(tmp_path, {**own, "proc/self/cgroup": "0::/../../outside\n"})).cgroup
 
     assert (cgroup.memory_limit, cgroup.memory_used, cgroup.cpu_quota) == (GIB, 5, None)
 
 
 def test_cgroup_1_finds_joined_controllers_and_the_hidden_parents_limit(tmp_path: Path) -> None:
-    cgroup = read(write(tmp_path, cgroup1())).cgroup
+    cgroup = read(write(tmp_path, CGROUP1)).cgroup
 
     assert (cgroup.version, cgroup.memory_limit, cgroup.cpu_quota) == (1, 24 * GIB, 4.0)
 
 
 def test_a_hybrid_host_is_read_as_version_1(tmp_path: Path) -> None:
-    tree = {**cgroup1(), "sys/fs/cgroup/unified/cgroup.controllers": "\n"}
+    hybrid = {**CGROUP1, "sys/fs/cgroup/unified/cgroup.controllers": "\n"}
 
-    assert read(write(tmp_path, tree)).cgroup.version == 1
+    assert read(write(tmp_path, hybrid)).cgroup.version == 1
 
 
 @pytest.mark.parametrize(
@@ -110,14 +100,18 @@ def test_a_hybrid_host_is_read_as_version_1(tmp_path: Path) -> None:
     ],
 )
 def test_each_architecture_has_its_own_cpuinfo(tmp_path: Path, host: str, vendor: str, flag: str) -> None:
-    processor = read(write(tmp_path, trees()[host])).processor
+    processor = read(write(tmp_path, tree(host))).processor
 
     assert processor.vendor == vendor
     assert flag in processor.flags
 
 
 def test_a_file_that_should_parse_and_does_not_is_a_fail_finding(tmp_path: Path) -> None:
-    facts = read(write(tmp_path, {**cgroup2(GIB, "oops"), "proc/meminfo": "MemTotal: lots kB\n"}))
+    facts = read(
+        write(
+            tmp_path, {**CGROUP2, "sys/fs/cgroup/pod/server/cpu.max": "oops\n", "proc/meminfo": "MemTotal: lots kB\n"}
+        )
+    )
     findings = told(unread(facts))
 
     assert {finding.found for finding in findings} == {"'oops'", "'MemTotal: lots kB'"}
@@ -130,13 +124,13 @@ def test_an_empty_folder_is_a_host_of_which_everything_failed(tmp_path: Path) ->
     assert {"/machine", "/proc/cpuinfo", "/proc/meminfo", "/proc/self/status"} <= where
 
 
-KINDS = {"v2": cgroup2(GIB, "max 100000"), "v1": cgroup1(), "z15": trees()["cpu-z15"]}
-PATHS = sorted(set().union(*KINDS.values()) - {"origin"})
+KINDS = {"v2": CGROUP2, "v1": CGROUP1, "z15": tree("cpu-z15")}
+PATHS = sorted(set().union(*KINDS.values()))
 
 
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {kind: write(tmp_path_factory.mktemp(kind), tree) for kind, tree in KINDS.items()}
+    return {kind: write(tmp_path_factory.mktemp(kind), files) for kind, files in KINDS.items()}
 
 
 @settings(max_examples=200, deadline=None)
@@ -147,18 +141,18 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ),
 )
 def test_no_content_of_any_file_gives_a_traceback(roots: dict[str, Path], kind: str, rubbish: dict[str, bytes]) -> None:
-    root, tree = roots[kind], KINDS[kind]
+    root, files = roots[kind], KINDS[kind]
     try:
-        for path in rubbish.keys() & tree.keys():
+        for path in rubbish.keys() & files.keys():
             (root / path).write_bytes(rubbish[path])
         facts = read(root)
     finally:
-        write(root, {path: tree[path] for path in rubbish.keys() & tree.keys()})
+        write(root, {path: files[path] for path in rubbish.keys() & files.keys()})
 
     assert all(failure.expected for failure in facts.failures)
 
 
 def test_a_recorded_mount_table_of_the_wrong_shape_is_a_failure(tmp_path: Path) -> None:
-    facts = read(write(tmp_path, {**small(GIB), "mounts.json": json.dumps({"cache": {"size": 3}})}))
+    facts = read(write(tmp_path, {**CGROUP2, "mounts.json": json.dumps({"cache": {"size": 3}})}))
 
     assert [failure.where for failure in facts.failures] == ["/mounts.json"]

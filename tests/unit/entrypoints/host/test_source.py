@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from entrypoints.host.host import Host
 from entrypoints.host.source import READ_AT_MOST, Recorded
-from tests.support.hosts.make import write
+from tests.support.hosts.trees import write
 
 NAME = st.text("ab0129.[*:é ", min_size=1, max_size=4).filter(lambda name: name not in {".", ".."})
 PATH = st.lists(NAME, min_size=1, max_size=4).map("/".join)
@@ -82,11 +82,6 @@ def test_slashes_are_counted_once(tmp_path: Path, path: str) -> None:
     assert Host(str(write(tmp_path, {"a/b/c": ""}))).exists(path)
 
 
-@pytest.mark.attack(
-    what="a recorded host's folder has links to files of the machine that reads it",
-    before="`facts --root` printed the machine's own files",
-    after="a failure that names the link; folders behind a link count as empty",
-)
 def test_a_link_out_of_a_recorded_host_is_not_followed(tmp_path: Path) -> None:
     root = write(tmp_path / "root", {"proc/a": "inside"})
     (tmp_path / "outside").mkdir()
@@ -103,11 +98,6 @@ def test_a_link_out_of_a_recorded_host_is_not_followed(tmp_path: Path) -> None:
     assert host.glob("/sys/*") == ()
 
 
-@pytest.mark.attack(
-    what="a file of a recorded host's folder is a pipe, a device or endless",
-    before="already handled: a pipe is a failure, and at most 64 KiB of a file are read",
-    after="unchanged",
-)
 def test_pipes_and_large_files_of_a_recorded_host(tmp_path: Path) -> None:
     root = write(tmp_path / "root", {"proc/a": "a" * (READ_AT_MOST + 10)})
     os.mkfifo(root / "proc" / "b")

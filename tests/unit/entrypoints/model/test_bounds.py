@@ -58,11 +58,6 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.attack(
-    what="a model's config.json or index is a pipe, /dev/zero, or a gigabyte of zeros",
-    before="the start hung forever, or ran out of memory",
-    after="an error that names the file",
-)
 @pytest.mark.parametrize("file", ["config.json", INDEX, "model.safetensors"])
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_without_end_is_refused(tmp_path: Path, kind: str, file: str) -> None:
@@ -76,11 +71,6 @@ def test_a_file_without_end_is_refused(tmp_path: Path, kind: str, file: str) -> 
     assert len(read_revision(str(folder), parse_hub({}))) in (0, 12)
 
 
-@pytest.mark.attack(
-    what="a model's pickled weights are a pipe",
-    before="they counted as weights of no size",
-    after="an error that names the file",
-)
 def test_a_pipe_is_no_weights(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
     (folder / "model.safetensors").unlink()
@@ -88,11 +78,6 @@ def test_a_pipe_is_no_weights(tmp_path: Path) -> None:
     assert "pytorch_model.bin: not a regular file" in refused(folder)
 
 
-@pytest.mark.attack(
-    what="config.json is nested a hundred thousand levels deep, in lists or objects",
-    before="a RecursionError where the parser did not catch it",
-    after="an error that names the limit",
-)
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a":' * 65 + "1" + "}" * 65])
 def test_a_deep_configuration_is_refused(tmp_path: Path, text: str) -> None:
     folder = write_model(tmp_path / "m")
@@ -100,12 +85,7 @@ def test_a_deep_configuration_is_refused(tmp_path: Path, text: str) -> None:
     assert "nested deeper than 64 levels" in refused(folder)
 
 
-@pytest.mark.attack(
-    what="sizes in config.json have 4,000 digits, are infinite, or are not numbers",
-    before="OverflowError or MemoryError in the plan",
-    after="an error that names the key and its value",
-)
-@pytest.mark.parametrize("value", ["9" * 4000, "9" * 30, "1e999", "Infinity", "NaN", "-1", str(1 << 40)])
+@pytest.mark.parametrize("value", ["9" * 4000, "9" * 30, "1e999", "Infinity", "-1", str(1 << 40)])
 def test_impossible_sizes_are_named(tmp_path: Path, value: str) -> None:
     folder = write_model(tmp_path / "m")
     text = json.dumps({**CONFIG, "num_hidden_layers": "HERE"}).replace('"HERE"', value)
@@ -114,6 +94,20 @@ def test_impossible_sizes_are_named(tmp_path: Path, value: str) -> None:
     assert model.geometry is None
     assert "num_hidden_layers: found" in model.problem
     assert len(model.problem) < 300
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rope_theta": float("nan")}, "config.json: invalid JSON: rope_theta: found NaN, expected a number"),
+        ({"a": {"b": [1, float("nan")]}}, "config.json: invalid JSON: a.b[1]: found NaN, expected a number"),
+        ({"model_max_length": float("inf")}, "model_max_length: found 'Infinity', expected a whole number"),
+    ],
+)
+def test_what_is_no_number_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    folder = write_model(tmp_path / "m")
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
+    assert said in (refused(folder) if "NaN" in said else read_model(str(folder)).problem)
 
 
 def test_an_impossible_number_in_a_key_that_nobody_reads_does_no_harm(tmp_path: Path) -> None:
@@ -151,11 +145,6 @@ def drip() -> Any:
         yield b" "
 
 
-@pytest.mark.attack(
-    what="a hub answers without end, byte by byte, or with redirects whose bodies never end",
-    before="the start hung forever; a redirect's body filled the memory",
-    after="the model counts as unknown after six timeouts of a request, or 64 MiB",
-)
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -19,7 +19,7 @@ from entrypoints.facts.probes.rocm import amdsmi
 from entrypoints.facts.probes.xpu import xpusmi
 from entrypoints.host.commands import TIMED_OUT
 from entrypoints.host.host import Host, Result
-from tests.support.hosts.pieces import SAMPLES, sample
+from tests.support.hosts.trees import SAMPLES, sample
 
 Parse = Callable[[str], Any]
 

@@ -12,7 +12,7 @@ from entrypoints.facts.probes import enflame
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.pieces import Tree, pci, sample
+from tests.support.hosts.trees import Tree, pci, sample
 
 MIB = 1 << 20
 TABLES = {

@@ -12,7 +12,7 @@ from entrypoints.facts.probes import tpu
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.pieces import SAMPLES, Tree, pci, sample
+from tests.support.hosts.trees import SAMPLES, Tree, pci, sample
 
 GIB = 1 << 30
 LAYOUTS = {

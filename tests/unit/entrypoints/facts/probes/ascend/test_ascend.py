@@ -14,7 +14,7 @@ from entrypoints.facts.probes.ascend import ascend, npu_smi
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.pieces import Tree, sample
+from tests.support.hosts.trees import Tree, sample
 
 MIB = 1 << 20
 TABLES = sorted((ROOT / "tests" / "samples" / "ascend").glob("npu-smi-info.*.txt"))
@@ -70,11 +70,11 @@ def test_chips_that_processes_hold_are_told_from_idle_ones() -> None:
     busy = npu_smi.parse_info(table("910b2-8x.26.0.rc1"))
 
     assert busy.running == {(0, 0)}
-    assert busy.asked == {0, 1}
+    assert busy.listed == {0, 1}
 
 
 def test_a_table_without_processes_says_nothing_of_them() -> None:
-    assert npu_smi.parse_info(table("910b3-8x")).asked == frozenset()
+    assert npu_smi.parse_info(table("910b3-8x")).listed == frozenset()
 
 
 def test_a_card_that_names_only_itself_among_processes_is_held_with_all_its_chips() -> None:

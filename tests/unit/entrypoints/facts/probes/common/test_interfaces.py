@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.facts.probes.common.knobs import interfaces
+from entrypoints.facts.probes.common.kernel_settings import interfaces
 from entrypoints.host.host import Host
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.facts.probes.common import knobs, system
+from entrypoints.facts.probes.common import kernel_settings, system
 from entrypoints.host.host import Host
 
 NICE = "0000000000800000"
@@ -33,7 +33,7 @@ def test_a_capability_counts_as_given_where_it_may_be_had(status: dict[str, str]
 def test_dockers_filter_lets_memory_policies_through_by_the_same_set(
     tmp_path: Path, status: dict[str, str], expected: str | None
 ) -> None:
-    assert knobs.knobs(Host(str(tmp_path)), status).get("sys_nice") == expected
+    assert kernel_settings.read_settings(Host(str(tmp_path)), status).get("sys_nice") == expected
 
 
 def test_the_folder_of_profiles_is_probed_where_it_is_or_would_be_made(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from entrypoints.facts.probes.cuda.nvidia_smi import parse_list, parse_query, pa
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.pieces import sample
+from tests.support.hosts.trees import sample
 
 MIB = 1 << 20
 FULL = f"nvidia-smi --query-gpu={','.join(cuda.FULL)} --format=csv"

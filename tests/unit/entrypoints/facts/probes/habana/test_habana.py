@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from drydock.core.paths import ROOT
 from entrypoints.checks.findings import evaluate
 from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.habana.habana import MODULES_OF_PYTHON, PACKAGES, probe, software
@@ -23,7 +22,8 @@ from entrypoints.facts.probes.habana.hl_smi import (
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.pieces import MIB, pci, sample
+from tests.support.hosts import expect
+from tests.support.hosts.trees import MIB, pci, sample
 from tests.support.sample import facts
 
 GAUDI1 = sample("habana/hl-smi.gaudi1-8x.hl-1.4.1.txt")
@@ -314,7 +314,7 @@ def test_a_host_without_the_vendors_packages_says_nothing_of_them(tmp_path: Path
 
 
 def test_each_package_of_the_manuals_verification_has_a_check() -> None:
-    profile = json.loads((ROOT / "images" / "habana1.18-vllm0.8" / "profile.json").read_text())
+    profile = expect.profile_in("habana1.18-vllm0.8")
     without = facts(versions={name.replace("-", "_"): "missing" for name in (*PACKAGES, *MODULES_OF_PYTHON)})
     found = {finding.id for finding in evaluate(profile["checks"], without, {}) if finding.expected == "not missing"}
 

@@ -13,7 +13,7 @@ from entrypoints.facts.probes.neuron.neuron_ls import NeuronLsDevice, bus_addres
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.pieces import Tree, pci, sample
+from tests.support.hosts.trees import Tree, pci, sample
 
 GIB = 1 << 30
 TRN2N = sample("neuron/neuron-ls.trn2n.txt")

@@ -13,29 +13,20 @@ from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_rocm_smi, 
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.makers import rocm as made
-from tests.support.hosts.pieces import Tree, sample
+from tests.support.hosts.trees import Tree, sample
+from tests.support.hosts.trees import tree as recorded
 
 GIB = 1 << 30
 STATIC = "amd-smi static --asic --bus --vram --driver --json"
+ROCM_SMI = "rocm-smi --showproductname --showbus --showmeminfo vram --json"
 TOPOLOGIES = (
     "amd-smi-topology.mi355x-8x.txt",
     "amd-smi-topology.2x.rocm6.0.json.txt",
     "amd-smi-topology.2x.rocm6.1.1.json.txt",
-    "rocm-smi-showtopo.4x.txt",
-)
-SMI = (
-    "rocm-smi.mi300x-8x.rocm6.0.txt",
-    "rocm-smi.mi300x-cpx-2x.rocm6.3.txt",
-    "rocm-smi-showmeminfo.mi250-2gcd.txt",
-    "rocm-smi-showproductname.mi300x-vf-2x.txt",
-    "rocm-smi.apu.json.txt",
 )
 STATICS = (
     "amd-smi-static.mi300x.json.txt",
-    "amd-smi-static.mi325x-vf.txt",
     "amd-smi-static.r9700-igpu.list.json.txt",
-    "amd-smi-list.mi325x-vf.txt",
 )
 
 
@@ -65,7 +56,7 @@ def test_no_device_file_is_no_gpu_and_no_failure(tmp_path: Path) -> None:
 
 
 def test_eight_gpus_are_read_from_files_alone(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.mi300x())
+    seen, host = probe(tmp_path, recorded("rocm-mi300x-8x"))
 
     assert host.failures == []
     assert [device.number for device in seen.devices] == list(range(8))
@@ -84,7 +75,7 @@ def test_eight_gpus_are_read_from_files_alone(tmp_path: Path) -> None:
 
 
 def test_dies_of_one_package_are_found_by_their_widest_link(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.mi250())
+    seen, host = probe(tmp_path, recorded("rocm-mi250x-4x"))
 
     assert host.failures == []
     assert [device.card for device in seen.devices] == [0, 0, 2, 2, 4, 4, 6, 6]
@@ -93,7 +84,7 @@ def test_dies_of_one_package_are_found_by_their_widest_link(tmp_path: Path) -> N
 
 
 def test_partitions_of_one_gpu_are_devices_with_their_own_memory(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.mi300x_cpx())
+    seen, host = probe(tmp_path, recorded("rocm-mi300x-cpx"))
 
     assert host.failures == []
     assert {device.card for device in seen.devices} == {0}
@@ -103,7 +94,7 @@ def test_partitions_of_one_gpu_are_devices_with_their_own_memory(tmp_path: Path)
 
 
 def test_only_gpus_whose_render_node_is_given_are_devices(tmp_path: Path) -> None:
-    tree = made.mi300x()
+    tree = recorded("rocm-mi300x-8x")
     for minor in (128, 130):
         del tree[f"dev/dri/renderD{minor}"]
 
@@ -115,7 +106,7 @@ def test_only_gpus_whose_render_node_is_given_are_devices(tmp_path: Path) -> Non
 
 
 def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) -> None:
-    seen, _ = probe(tmp_path, made.mi300x(), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
+    seen, _ = probe(tmp_path, recorded("rocm-mi300x-8x"), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
 
     assert [(device.number, device.path) for device in seen.devices] == [
         (0, "/dev/dri/renderD131"),
@@ -124,7 +115,7 @@ def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) ->
 
 
 def test_uncorrected_errors_are_named_by_the_part_of_the_chip(tmp_path: Path) -> None:
-    tree = made.mi300x() | {"sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"}
+    tree = recorded("rocm-mi300x-8x") | {"sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"}
 
     seen, _ = probe(tmp_path, tree)
 
@@ -135,7 +126,7 @@ def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> N
     root = "sys/bus/pci/devices/0000:26:00.0"
     empty = {f"{root}/product_name": "\n", f"{root}/current_memory_partition": "UNKNOWN\n"}
 
-    seen, host = probe(tmp_path, made.mi300x() | empty)
+    seen, host = probe(tmp_path, recorded("rocm-mi300x-8x") | empty)
 
     assert (seen.devices[0].name, "memory_partition" in seen.versions) == ("AMD Instinct MI300X", False)
     assert host.failures == []
@@ -143,8 +134,16 @@ def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> N
 
 def test_a_gpu_without_a_known_model_asks_the_tool_for_its_name(tmp_path: Path) -> None:
     bus = "0000:83:00.0"
-    tree = made.host(64 * GIB, 8, "6.19.14", "7.2") | made.gpu(2, "83", 90402, 0x7FFF, 206141652992)
-    tree |= {"commands.json": answers(**{STATIC: (0, text("amd-smi-static.mi300x.json.txt"))})}
+    node = "sys/class/kfd/kfd/topology/nodes/2"
+    properties = "gfx_target_version 90402\ndevice_id 32767\nlocation_id 33536\ndrm_render_minor 128\n"
+    tree = {
+        "dev/kfd": "",
+        "dev/dri/renderD128": "",
+        f"{node}/gpu_id": "4098\n",
+        f"{node}/properties": properties,
+        f"{node}/mem_banks/0/properties": "heap_type 1\nsize_in_bytes 206141652992\n",
+        "commands.json": answers(**{STATIC: (0, text("amd-smi-static.mi300x.json.txt"))}),
+    }
 
     seen, host = probe(tmp_path, tree)
 
@@ -159,7 +158,7 @@ def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch:
         return Path(path).read_bytes()
 
     monkeypatch.setattr("entrypoints.host.source.read_regular", denied)
-    seen, host = probe(tmp_path, made.mi300x())
+    seen, host = probe(tmp_path, recorded("rocm-mi300x-8x"))
 
     assert len(seen.devices) == 7
     assert host.failures == []
@@ -177,10 +176,10 @@ def test_a_target_version_is_written_as_compilers_write_it(version: int, name: s
 
 
 def test_a_sandbox_without_the_drivers_files_asks_the_tools(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.mi355x())
+    seen, host = probe(tmp_path, recorded("rocm-mi355x-8x"))
 
     assert host.failures == []
-    assert [device.bus[5:7] for device in seen.devices] == list(made.MI355X)
+    assert [device.bus[5:7] for device in seen.devices] == ["0d", "26", "5d", "75", "8e", "a7", "dc", "f4"]
     assert (seen.devices[7].node, seen.devices[7].architecture) == (1, "gfx950")
     assert seen.links[0] == Link(0, 1, "XGMI")
     assert len(seen.links) == 28
@@ -193,19 +192,38 @@ def test_a_device_file_without_files_and_tools_is_a_failure(tmp_path: Path) -> N
     assert [failure.where for failure in host.failures] == ["/dev/kfd"]
 
 
-def test_old_rocm_smi_gives_memory_by_lines_and_names_by_table(tmp_path: Path) -> None:
-    found = {
-        "rocm-smi --showuse --showmeminfo vram": (0, text("rocm-smi-showmeminfo.mi250-2gcd.txt")),
-        "rocm-smi": (0, text("rocm-smi.mi300x-8x.rocm6.0.txt")),
+@pytest.mark.parametrize(
+    ("revision", "used", "name", "busy"),
+    [
+        ("", 10086630031, "AMD Radeon RX 9070/9070 XT", True),
+        ("0xc0", 341919662, "AMD Radeon RX 9070 XT", False),
+        ("0xC3", 1025758982, "AMD Radeon RX 9070", True),
+    ],
+)
+def test_rocm_smi_tells_the_model_and_whether_its_memory_is_used(
+    tmp_path: Path, revision: str, used: int, name: str, busy: bool
+) -> None:
+    card = {"Card Model": "0x7550", "Device Rev": revision, "VRAM Total Memory (B)": "17095983104"}
+    integrated = {"Card Model": "0x13c0", "VRAM Total Memory (B)": "536870912"}
+    printed = json.dumps({"card0": {**card, "VRAM Total Used Memory (B)": str(used)}, "card1": integrated})
+
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{ROCM_SMI: (0, printed)})})
+
+    assert [(device.name, device.memory_used, device.busy) for device in seen.devices] == [(name, used, busy)]
+    assert host.failures == []
+
+
+def test_a_revision_in_sys_tells_which_card_it_is(tmp_path: Path) -> None:
+    node = "sys/class/kfd/kfd/topology/nodes/1"
+    tree = {
+        "dev/kfd": "",
+        "dev/dri/renderD128": "",
+        f"{node}/gpu_id": "1",
+        f"{node}/properties": "gfx_target_version 120001\ndevice_id 30032\nlocation_id 768\ndrm_render_minor 128\n",
+        "sys/bus/pci/devices/0000:03:00.0/revision": "0xc3\n",
     }
 
-    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
-
-    assert [(device.name, device.memory_used) for device in seen.devices] == [
-        ("AMD Instinct MI300X", 33554432000),
-        ("AMD Instinct MI300X", 11288576),
-    ]
-    assert host.failures == []
+    assert probe(tmp_path, tree)[0].devices[0].name == "AMD Radeon RX 9070"
 
 
 def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
@@ -218,11 +236,11 @@ def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
 
 
 def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
-    found = {"rocm-smi": (0, text("rocm-smi.mi300x-cpx-2x.rocm6.3.txt"))}
+    found = {ROCM_SMI: (0, '{"card0": {"Card Series": "AMD Instinct MI300X"}, "card1": {"Card Model": "0x74a1"}}')}
 
     seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
 
-    assert seen.devices[0].name == "AMD Instinct MI300X"
+    assert [device.name for device in seen.devices] == ["AMD Instinct MI300X", "AMD Instinct MI300X"]
     assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
 
 
@@ -244,17 +262,11 @@ def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: 
 
 
 @pytest.mark.parametrize("name", STATICS)
-def test_amd_smi_is_understood_as_json_and_as_text(name: str) -> None:
+def test_amd_smi_is_understood_as_a_list_and_as_an_object(name: str) -> None:
     cards = parse_amd_smi(text(name))
 
     assert [card.number for card in cards] == list(range(len(cards)))
     assert all(card.bus or card.memory for card in cards)
-
-
-def test_amd_smi_text_keeps_sections_apart() -> None:
-    (card,) = parse_amd_smi(text("amd-smi-static.mi325x-vf.txt"))
-
-    assert (card.name, card.architecture, card.bus) == ("AMD Instinct Mi325X VF", "gfx942", "0000:83:00.0")
 
 
 def test_amd_smi_may_warn_before_its_json() -> None:
@@ -263,18 +275,10 @@ def test_amd_smi_may_warn_before_its_json() -> None:
     assert card.memory == 196592 << 20
 
 
-@pytest.mark.parametrize("name", SMI)
-def test_rocm_smi_is_understood_as_table_lines_and_json(name: str) -> None:
-    cards = parse_rocm_smi(text(name))
+def test_rocm_smi_tells_memory_in_bytes() -> None:
+    (card,) = parse_rocm_smi(text("rocm-smi.apu.json.txt"))
 
-    assert all(card.name or card.memory or card.partitions != ("", "") or card.number for card in cards)
-
-
-def test_rocm_smi_of_rocm_5_has_a_table_without_names() -> None:
-    head = "GPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap  VRAM%  GPU%"
-    table = f"{head}\n0    35.0c           38.0W   800Mhz  1600Mhz  0%   auto  300.0W    0%   0%\n"
-
-    assert [card.number for card in parse_rocm_smi(table)] == [0]
+    assert (card.bus, card.memory, card.used, card.driver) == ("0000:63:00.0", 536870912, 482263040, "6.10.5")
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -302,7 +306,7 @@ def test_damaged_amd_smi_never_gives_a_traceback() -> None:
 
 @fuzz
 def test_damaged_rocm_smi_never_gives_a_traceback() -> None:
-    survives_damage(parse_rocm_smi, *map(text, SMI))
+    survives_damage(parse_rocm_smi, text("rocm-smi.apu.json.txt"))
 
 
 @fuzz

@@ -13,22 +13,18 @@ from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_topology
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.makers import xpu as made
-from tests.support.hosts.pieces import Tree, commands, sample
+from tests.support.hosts.trees import Tree, commands, pci, sample
+from tests.support.hosts.trees import tree as recorded
 
 GIB, MIB = 1 << 30, 1 << 20
 DUMP = "xpu-smi discovery --dump 1,2,8,11,16"
 DISCOVERIES = (
-    "xpu-smi-discovery.b580.txt",
-    "xpu-smi-discovery-d.txt",
-    "xpu-smi-discovery-d.b580.v2.0.txt",
     "xpu-smi-discovery-d-j.flex170.txt",
     "xpu-smi-discovery-j.max1100.txt",
     "xpu-smi-discovery-j.b70-2x.txt",
     "xpu-smi-discovery-dump.csv.txt",
     "xpu-smi-discovery-dump.flex170-2x.csv.txt",
     "xpu-smi.b580.v2.0.txt",
-    "xpumd-metrics.arc-pro-b60-2x.txt",
 )
 TOPOLOGIES = ("xpu-smi-topology-m.pvc.txt", "xpu-smi-topology-m.b70-4x.txt", "xpu-smi-topology-d.txt")
 
@@ -45,8 +41,19 @@ def probe(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tupl
     return xpu.probe(host, Commands(host).run, env or {}), host
 
 
+def card(bus: str, device: str, minor: int, module: str, *, node: int = 0, cpus: str = "0-23,48-71") -> Tree:
+    """Return the files of one card with its render node."""
+    return {
+        **pci(f"0000:{bus}:00.0", "0x8086", device, "0x030000", node, cpus),
+        f"sys/bus/pci/devices/0000:{bus}:00.0/drm/renderD{minor}": "",
+        f"dev/dri/renderD{minor}": "",
+        f"dev/dri/by-path/pci-0000:{bus}:00.0-render": "",
+        f"sys/bus/pci/drivers/{module}/0000:{bus}:00.0": "",
+    }
+
+
 def flex(**answers: str) -> Tree:
-    return {**made.card("4d", "0x56c0", 128, 0, "i915"), **commands(answers)}
+    return {**card("4d", "0x56c0", 128, "i915"), **commands(answers)}
 
 
 # --- the drivers' files ---------------------------------------------------------------------------------------------
@@ -59,7 +66,7 @@ def test_no_card_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_two_cards_of_the_xe_driver_are_read_from_files_alone(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.b60())
+    seen, host = probe(tmp_path, recorded("xpu-arc-pro-b60-2x"))
 
     assert host.failures == []
     assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:03:00.0"), (1, "0000:05:00.0")]
@@ -70,7 +77,7 @@ def test_two_cards_of_the_xe_driver_are_read_from_files_alone(tmp_path: Path) ->
 
 
 def test_tiles_are_devices_and_xe_links_join_them(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.max1550())
+    seen, host = probe(tmp_path, recorded("xpu-max1550-2x"))
 
     assert host.failures == []
     assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
@@ -86,7 +93,7 @@ def test_tiles_are_devices_and_xe_links_join_them(tmp_path: Path) -> None:
 
 
 def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
-    seen, _ = probe(tmp_path, made.max1550(), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
+    seen, _ = probe(tmp_path, recorded("xpu-max1550-2x"), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
 
     assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
         (0, None, 128 * GIB),
@@ -95,7 +102,7 @@ def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
 
 
 def test_the_processors_own_graphics_takes_a_number_and_is_no_device(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.b580())
+    seen, host = probe(tmp_path, recorded("xpu-b580-1x"))
 
     assert host.failures == []
     assert [(device.number, device.name) for device in seen.devices] == [(1, "Intel(R) Arc(TM) B580")]
@@ -103,7 +110,7 @@ def test_the_processors_own_graphics_takes_a_number_and_is_no_device(tmp_path: P
 
 
 def test_only_cards_whose_render_node_is_given_are_devices(tmp_path: Path) -> None:
-    tree = made.b60()
+    tree = recorded("xpu-arc-pro-b60-2x")
     del tree["dev/dri/renderD128"]
 
     seen, host = probe(tmp_path, tree)
@@ -113,7 +120,7 @@ def test_only_cards_whose_render_node_is_given_are_devices(tmp_path: Path) -> No
 
 
 def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, made.card("4d", "0xeeee", 128, 0, "xe"))
+    seen, host = probe(tmp_path, card("4d", "0xeeee", 128, "xe"))
 
     assert seen.devices[0].name == "Intel Graphics [0xeeee]"
     assert [failure.where for failure in host.failures] == ["the memory of Intel Graphics [0xeeee] at 0000:4d:00.0"]
@@ -139,7 +146,7 @@ def test_without_a_tool_the_table_of_models_tells(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_only_an_id_yields_to_the_table(tmp_path: Path) -> None:
-    tree = made.card("03", "0xe223", 128, 0, "xe")
+    tree = card("03", "0xe223", 128, "xe")
     tree |= commands({"xpu-smi discovery -j": text("xpu-smi-discovery-j.b70-2x.txt")})
 
     seen, _ = probe(tmp_path, tree)
@@ -148,7 +155,7 @@ def test_a_name_that_is_only_an_id_yields_to_the_table(tmp_path: Path) -> None:
 
 
 def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Path) -> None:
-    tree = made.card("4d", "0xe20b", 128, 0, "xe", told=False)
+    tree = card("4d", "0xe20b", 128, "xe", node=-1, cpus="")
     tree |= commands({"xpu-smi topology -d 0": text("xpu-smi-topology-d.txt")})
 
     seen, _ = probe(tmp_path, tree)
@@ -183,18 +190,6 @@ def test_every_discovery_names_its_devices(name: str) -> None:
 
     assert [card.number for card in cards] == list(range(len(cards)))
     assert all(card.name.startswith("Intel") for card in cards)
-
-
-def test_a_box_of_details_tells_memory_tiles_and_state() -> None:
-    (card,) = parse_discovery(text("xpu-smi-discovery-d.b580.v2.0.txt"))
-
-    assert (card.bus, card.memory, card.tiles, card.state) == ("0000:03:00.0", 12216 * MIB, 1, "normal")
-
-
-def test_metrics_may_be_written_with_an_exponent() -> None:
-    lines = text("xpumd-metrics.arc-pro-b60-2x.txt").replace("} 25669140480", "} 2.566914048e+10")
-
-    assert [card.memory for card in parse_discovery(lines)] == [25669140480, 25669140480]
 
 
 def test_a_matrix_of_cards_without_tiles_is_understood() -> None:

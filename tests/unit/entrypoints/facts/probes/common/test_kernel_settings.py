@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from entrypoints.facts.probes.common import acs
-from entrypoints.facts.probes.common.knobs import knobs
+from entrypoints.facts.probes.common.kernel_settings import read_settings
 from entrypoints.facts.probes.common.system import memory
 from entrypoints.host.host import Host
 
@@ -29,7 +29,7 @@ def test_the_deepest_sleep_is_the_last_that_is_not_disabled(tmp_path: Path) -> N
         for number, state in enumerate(states)
         for name, value in zip(("name", "latency", "disable"), state, strict=True)
     }
-    found = knobs(write(tmp_path, files), {})
+    found = read_settings(write(tmp_path, files), {})
 
     assert (found["deepest_idle"], found["idle_latency_us"]) == ("C1E", "4")
 
@@ -48,7 +48,7 @@ def test_huge_pages_that_are_reserved_are_not_idle(
 ) -> None:
     host = write(tmp_path, {"proc/meminfo": f"MemTotal: 1024 kB\n{lines}"})
     memory(host)
-    found = knobs(host, {})
+    found = read_settings(host, {})
 
     assert (found.get("hugepages_idle"), found.get("hugepage_kib")) == expected
 
@@ -56,7 +56,7 @@ def test_huge_pages_that_are_reserved_are_not_idle(
 def test_of_the_command_line_only_known_words_are_kept(tmp_path: Path) -> None:
     host = write(tmp_path, {"proc/cmdline": "pci=realloc=off\n"})
 
-    assert {name: knobs(host, {}).get(name) for name in ("boot_pci", "init_on_alloc")} == {
+    assert {name: read_settings(host, {}).get(name) for name in ("boot_pci", "init_on_alloc")} == {
         "boot_pci": "realloc=off",
         "init_on_alloc": "default",
     }
@@ -64,7 +64,7 @@ def test_of_the_command_line_only_known_words_are_kept(tmp_path: Path) -> None:
 
 def test_a_live_hosts_command_line_and_clock_are_read_but_not_recorded_whole() -> None:
     host = Host("")
-    found = knobs(host, {})
+    found = read_settings(host, {})
 
     assert host.texts["/proc/cmdline"] == "" or host.texts["/proc/cmdline"].startswith(("pci=", "init_on_alloc="))
     assert len(Path("/proc/cmdline").read_text()) > len(host.texts["/proc/cmdline"])
@@ -74,7 +74,7 @@ def test_a_live_hosts_command_line_and_clock_are_read_but_not_recorded_whole() -
 def test_rdma_devices_are_named(tmp_path: Path) -> None:
     files = {"sys/class/infiniband/mlx5_10/node_type": "1: CA\n", "sys/class/infiniband/mlx5_2/node_type": "1: CA\n"}
 
-    assert knobs(write(tmp_path, files), {})["rdma_devices"] == "mlx5_2 mlx5_10"
+    assert read_settings(write(tmp_path, files), {})["rdma_devices"] == "mlx5_2 mlx5_10"
 
 
 # --- access control -------------------------------------------------------------------------------------------------

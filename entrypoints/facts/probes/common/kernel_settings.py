@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os.path import basename, dirname
 
 from entrypoints.core.parse import parse_bracketed, parse_fields, parse_line, parse_number, parse_words
 from entrypoints.facts.probes.common.system import bounding_set
@@ -22,7 +23,7 @@ COMMAND_LINE = "/proc/cmdline"
 BOOT = {"init_on_alloc": "init_on_alloc", "pci": "boot_pci"}
 """Word of the kernel command line → its short name. Settings that /sys also shows are read from /sys."""
 
-KNOBS = {
+SETTINGS = {
     "turbo_disabled": (f"{_CPU}/intel_pstate/no_turbo", parse_line),
     "boost": (f"{_CPU}/cpufreq/boost", parse_line),
     "smt": (f"{_CPU}/smt/control", parse_line),
@@ -43,14 +44,14 @@ KNOBS = {
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
-def knobs(host: Host, status: Mapping[str, str]) -> dict[str, str]:
+def read_settings(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that this kernel has, as text. `status` is /proc/self/status."""
-    found = {name: host.parsed(path, parse, "") for name, (path, parse) in KNOBS.items()}
+    found = {name: host.parsed(path, parse, "") for name, (path, parse) in SETTINGS.items()}
     found |= _idle(host) | _huge_pages(host) | _boot(host)
     found["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
     found["sys_nice"] = _sys_nice(bounding_set(status))
     found["interfaces"] = " ".join(interfaces(host))
-    found["rdma_devices"] = " ".join(path.rpartition("/")[2] for path in host.glob("/sys/class/infiniband/*"))
+    found["rdma_devices"] = " ".join(basename(path) for path in host.glob("/sys/class/infiniband/*"))
     found["clock"] = _clock(host)
     return {name: value for name, value in found.items() if value}
 
@@ -69,7 +70,7 @@ def _idle(host: Host) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path in host.glob(f"{_CPU}/cpu0/cpuidle/state[0-9]*/name"):
-        state = path.rpartition("/")[0]
+        state = dirname(path)
         if host.parsed(f"{state}/disable", parse_line, "0") == "0":
             found["deepest_idle"] = host.parsed(path, parse_line, "")
             found["idle_latency_us"] = host.parsed(f"{state}/latency", parse_line, "")
@@ -103,11 +104,11 @@ def _known_words(path: str) -> str:
 
 def interfaces(host: Host) -> tuple[str, ...]:
     """Return the network interfaces that are up: the physical ones, or if there are none, all except loopback."""
-    paths = [path.rpartition("/")[0] for path in host.glob(f"{_NET}/*/operstate")]
+    paths = [dirname(path) for path in host.glob(f"{_NET}/*/operstate")]
     states = {path: host.parsed(f"{path}/operstate", parse_line, "") for path in paths}
     running = [path for path, state in states.items() if state == "up"]
     physical = [path for path in running if host.exists(f"{path}/device")]
-    return tuple(path.rpartition("/")[2] for path in physical or running if not path.endswith("/lo"))
+    return tuple(basename(path) for path in physical or running if not path.endswith("/lo"))
 
 
 def _clock(host: Host) -> str:
