@@ -23,7 +23,7 @@ ACCELERATORS = {
     "enflame": Accelerator("enflame", "enflame"),
     "habana": Accelerator("habana.habana", "habana.habana"),
     "neuron": Accelerator("neuron.neuron", "neuron.neuron"),
-    "openvino": Accelerator("common.cpu", "cpu.openvino"),
+    "openvino": Accelerator("common.cpu", "openvino"),
     "router": Accelerator("common.cpu", "router"),
     "rocm": Accelerator("rocm.rocm", "rocm"),
     "tpu": Accelerator("tpu", "tpu"),

@@ -192,13 +192,8 @@ def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) ->
         scope=check["scope"],
         source=check["source"],
         read=place,
-        fix={} if severity == PASS else _given_parts(check.get("fix") or {}),
+        fix={} if severity == PASS else {name: part for name, part in (check.get("fix") or {}).items() if part},
     )
-
-
-def _given_parts(fix: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a fix without its empty parts."""
-    return {name: part for name, part in fix.items() if part}
 
 
 _FEW = 12

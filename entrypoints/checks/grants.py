@@ -113,8 +113,10 @@ def _devices(run: Run, facts: Facts) -> Iterable[Notice]:
 
 def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Notice:
     """Make a notice of device files that are missing, or belong to a group that this user is not in."""
+    from fnmatch import fnmatchcase
+
     refused = next(
-        (pair for pair in facts.refused.items() if any(_names(node["path"], pair[0]) for node in nodes)), None
+        (pair for pair in facts.refused.items() if any(fnmatchcase(pair[0], node["path"]) for node in nodes)), None
     )
     if refused:
         path, rights = refused
@@ -125,12 +127,6 @@ def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Fact
 
 
 _OPENABLE = "readable and writable for this user"
-
-
-def _names(pattern: str, path: str) -> bool:
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(path, pattern)
 
 
 def _cards_flag(run: Run, pattern: str) -> str:

@@ -1,4 +1,4 @@
-"""`bench --url URL | --model MODEL | --compare A B`: vLLM's own benchmarks, with the plan's lengths. IO.
+"""`bench --url URL | --model MODEL`: `vllm bench`, or the vendor's programs, with the plan's lengths. IO.
 
     bench --url http://host:8000 [-- FLAG …]      measures a server
     bench --model MODEL [VLLM FLAGS] [-- FLAG …]  starts `serve` with these flags, measures it, and stops it
@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from entrypoints.cli.benchresults import compared, missing, number_of, read_results, table
 from entrypoints.core.errors import CHECK_FAILED, HOST, OK, USAGE, EntrypointError
 from entrypoints.core.text import counted, emit
-from entrypoints.decide.spread.executor import PLUGIN
 from entrypoints.request.arguments import Arguments
-from entrypoints.request.benchmark import LATENCY, SERVE, THROUGHPUT, Load, loads
+from entrypoints.request.benchmark import SERVE, Load, load_of
 from entrypoints.request.vllm_flags import parse_given
 from entrypoints.serve.benchmark import (
     Kit,
@@ -37,8 +35,9 @@ from entrypoints.serve.benchmark import (
     without_server,
 )
 from entrypoints.serve.benchmark import run as run_benchmark
+from entrypoints.serve.client import Endpoint, first_key
 
-Results = list[Mapping[str, Any]]
+Result = Mapping[str, Any]
 
 
 class Scene(NamedTuple):
@@ -59,34 +58,21 @@ class Scene(NamedTuple):
     """Returns the facts, the model and the plan."""
 
 
-def compare(first: str, second: str) -> int:
-    """Print how two files of results differ. Raises USAGE."""
-    emit(compared(read_results(first), read_results(second)))
-    return OK
-
-
 def run(arguments: Arguments, scene: Scene) -> int:
-    """Measure, print the figures, write what was asked for; return the exit code. Raises USAGE, HOST, NOT_READY."""
+    """Measure, write what was asked for; return the exit code. Raises USAGE, HOST, NOT_READY."""
     from entrypoints.host.programs import stoppable
 
-    asked, kind = arguments.bench, arguments.bench.kind
-    program = find_program(kind, scene.profile["thresholds"], scene.profile["vllm"])
-    todo = loads(asked, arguments.intents)
-    _check(arguments, program)
-    if asked.sweep:  # the server, or the engine, is planned for the largest
-        arguments = arguments._replace(intents=arguments.intents._replace(concurrency=max(asked.sweep)))
-    results: Results = []
-    code = OK
-    try:
-        with stoppable("bench"), _folder() as folder:
-            kit = Kit(scene.profile["python"], PLUGIN, scene.whole, folder)
-            require(program, kit, scene.profile["vllm"])
-            measure = _online if kind == SERVE else _offline
-            results.extend(measure(arguments, scene, program, kit, todo))  # keeps the runs before one that fails
-    finally:
-        if results:
-            code = _report(arguments, scene, todo[: len(results)], results)
-    return code
+    asked = arguments.bench
+    program = find_program(asked.kind, scene.profile["thresholds"], scene.profile["vllm"])
+    load = load_of(asked, arguments.intents)
+    _check(arguments)
+    output = 2 if arguments.options.json or asked.output == "-" else 1  # standard output is the JSON's
+    with stoppable("bench"), _folder() as folder:
+        kit = Kit(scene.profile["python"], scene.whole, folder, output)
+        program = require(program, kit, scene.profile["vllm"])
+        measure = _online if asked.kind == SERVE else _offline
+        result = measure(arguments, scene, program, kit, load)
+    return _report(arguments, scene, load, result) if program.own else OK
 
 
 def _folder() -> TemporaryDirectory[str]:
@@ -98,61 +84,42 @@ def _folder() -> TemporaryDirectory[str]:
         raise EntrypointError(HOST, f"bench: no folder for results can be made: {error.strerror}", hint) from error
 
 
-def _check(arguments: Arguments, program: Program) -> None:
+def _check(arguments: Arguments) -> None:
     """Raise USAGE for what cannot be measured or written, before minutes are spent on it."""
     asked = arguments.bench
     if asked.url and asked.kind != SERVE:
         raise EntrypointError(USAGE, f"--url cannot be used with --kind {asked.kind}", "a server is measured by serve")
-    if asked.sweep and (asked.kind == THROUGHPUT or not program.own):
-        raise EntrypointError(USAGE, f"--sweep cannot be used with --kind {asked.kind}", "it has no concurrency")
-    if asked.output and asked.output == _page(arguments):
-        raise EntrypointError(USAGE, f"--output {asked.output}: is also where the page goes", "--output FILE.json")
-    for option, path in (("--output", asked.output), ("--html", arguments.html)):
-        folder = os.path.dirname(os.path.abspath(path))
-        if path not in ("", "-") and not (os.access(folder, os.W_OK) and not os.path.isdir(path)):
-            hint = "name a file in /cache, or in a folder that is mounted with -v"
-            raise EntrypointError(USAGE, f"{option} {path}: cannot be written", hint)
+    folder = os.path.dirname(os.path.abspath(asked.output))
+    if asked.output not in ("", "-") and not (os.access(folder, os.W_OK) and not os.path.isdir(asked.output)):
+        hint = "name a file in /cache, or in a folder that is mounted with -v"
+        raise EntrypointError(USAGE, f"--output {asked.output}: cannot be written", hint)
 
 
-def _page(arguments: Arguments) -> str:
-    """Return where the page goes: --html, or for a sweep next to the file of --output; empty for none."""
-    path = arguments.bench.output
-    special = path in ("", "-") or (os.path.exists(path) and not os.path.isfile(path))
-    return arguments.html or (f"{os.path.splitext(path)[0]}.html" if arguments.bench.sweep and not special else "")
-
-
-def _online(
-    arguments: Arguments, scene: Scene, program: Program, kit: Kit, todo: tuple[Load, ...]
-) -> Iterator[Mapping[str, Any]]:
+def _online(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
     """Measure a server: the user's, or one that is started with the user's flags."""
     asked = arguments.bench
     if asked.url:
-        endpoint = server_of(asked.url, scene.whole.get("VLLM_API_KEY", ""))
-        yield from _requests(endpoint, (*arguments.vllm, *asked.words), scene, program, kit, todo)
-        return
-    largest = (f"--concurrency={max(asked.sweep)}",) if asked.sweep else ()
-    words = (*arguments.vllm, *asked.server, *largest)
+        endpoint = server_of(asked.url, first_key(scene.whole))
+        return _requests(endpoint, (*arguments.vllm, *asked.words), scene, program, kit, load)
+    words = (*arguments.vllm, *asked.server)
     endpoint = endpoint_of(parse_given(arguments.vllm, scene.env, scene.flags), scene.whole)
     with served(scene.package, words, endpoint, arguments.options.status_port, scene.env, scene.say):
-        yield from _requests(endpoint, asked.words, scene, program, kit, todo)
+        return _requests(endpoint, asked.words, scene, program, kit, load)
 
 
 def _requests(
-    endpoint: Any, given: tuple[str, ...], scene: Scene, program: Program, kit: Kit, todo: tuple[Load, ...]
-) -> Iterator[Mapping[str, Any]]:
+    endpoint: Endpoint, given: tuple[str, ...], scene: Scene, program: Program, kit: Kit, load: Load
+) -> Result:
     told = ask_model(endpoint)
     key = {"OPENAI_API_KEY": endpoint.key} if endpoint.key else {}  # what vLLM's benchmark sends as the key
-    kit = kit._replace(env={**kit.env, **key})
-    for load in todo:
-        scene.say(
-            f"{counted(load.prompts, 'request')} of {load.input} and {load.output} tokens, {load.concurrency} at a time"
-        )
-        yield _result(program, kit, serve_words(program, load, str(endpoint), given, kit, told))
+    scene.say(
+        f"{counted(load.prompts, 'request')} of {load.input} and {load.output} tokens, {load.concurrency} at a time"
+    )
+    words = serve_words(program, load, str(endpoint), given, kit, told)
+    return _result(program, kit._replace(env={**kit.env, **key}), words)
 
 
-def _offline(
-    arguments: Arguments, scene: Scene, program: Program, kit: Kit, todo: tuple[Load, ...]
-) -> Iterator[Mapping[str, Any]]:
+def _offline(arguments: Arguments, scene: Scene, program: Program, kit: Kit, load: Load) -> Result:
     """Measure a model without a server, with the plan's flags, environment, limits and caches."""
     from entrypoints.plan.plan import reasons_text
     from entrypoints.serve.launch import prepare_host
@@ -162,57 +129,41 @@ def _offline(
         raise EntrypointError(USAGE, f"--kind {arguments.bench.kind}: measures one host", "measure several by --url")
     scene.say(reasons_text(plan))
     caches, env = prepare_host(plan, scene.profile, facts, scene.env, arguments.options)
-    kit, flags = kit._replace(env=env), plan.argv[plan.argv.index("-m") + 2 :]
+    flags = without_server(plan.argv[plan.argv.index("-m") + 2 :])
     try:
-        for load in todo:
-            more = offline_words(arguments.bench.kind, load, program, kit)
-            words = (*without_server(flags), *more, *arguments.bench.words)
-            if program.own:
-                yield _result(program, kit, words)
-            else:  # it prints its figures itself
-                _run(program, kit, words)
+        more = offline_words(arguments.bench.kind, load, program, kit)
+        result = _result(program, kit._replace(env=env), (*flags, *more, *arguments.bench.words))
         caches.keep()
     finally:
         caches.close(patient=True)
+    return result
 
 
-def _run(program: Program, kit: Kit, words: tuple[str, ...]) -> None:
+def _result(program: Program, kit: Kit, words: tuple[str, ...]) -> Result:
+    """Run a benchmark; return what it wrote. The vendor's own programs only print their figures."""
     code = run_benchmark(program, kit, words)
     if code:
         raise EntrypointError(code, f"bench: {program.module} ended with exit code {code}", "see its last lines above")
+    return read_result(f"{kit.folder}/result.json") if program.own else {}
 
 
-def _result(program: Program, kit: Kit, words: tuple[str, ...]) -> Mapping[str, Any]:
-    _run(program, kit, words)
-    return read_result(f"{kit.folder}/result.json")
-
-
-def _report(arguments: Arguments, scene: Scene, todo: tuple[Load, ...], results: Results) -> int:
-    """Write the files, print the figures, and return CHECK_FAILED if requests failed."""
-    asked, page = arguments.bench, _page(arguments)
-    titles = [_title(asked.kind, load, result) for load, result in zip(todo, results, strict=True)]
-    text = json.dumps(results if asked.sweep else results[0], indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def _report(arguments: Arguments, scene: Scene, load: Load, result: Result) -> int:
+    """Write the JSON, and return CHECK_FAILED if requests failed."""
+    asked = arguments.bench
+    text = json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     try:
         if asked.output:
             scene.write("--output", asked.output, text)
-        if page:
-            from entrypoints.cli.benchpage import bench_page
-
-            what = asked.url or str(results[0].get("model_id", "a model"))
-            scene.write("--html", page, bench_page(scene.profile["variant"], what, titles, results))
-            scene.say(f"wrote {page}")
     finally:
-        if "-" not in (asked.output, page):
-            emit(text if arguments.options.json else table(titles, results))
-    failed = sum(missing(result, load.prompts) for result, load in zip(results, todo, strict=True))
+        if arguments.options.json and asked.output != "-":
+            emit(text)
+    failed = missing(result, load.prompts)
     if failed:
         scene.say(f"drydock: {counted(failed, 'request')} failed: the figures are of the others")
     return CHECK_FAILED if failed else OK
 
 
-def _title(kind: str, load: Load, result: Mapping[str, Any]) -> str:
-    if kind == LATENCY:
-        return f"batch {load.concurrency}"
-    if kind == THROUGHPUT:
-        return f"prompts {number_of(result, 'num_requests', load.prompts)}"
-    return f"concurrency {number_of(result, 'max_concurrency', load.concurrency)}"
+def missing(result: Result, prompts: int) -> int:
+    """Return how many requests of a server's benchmark failed; the user's own --num-prompts replaces `prompts`."""
+    completed, sent = result.get("completed"), result.get("num_prompts")
+    return max(0, (sent if isinstance(sent, int) else prompts) - completed) if isinstance(completed, int) else 0

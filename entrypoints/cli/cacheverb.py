@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from entrypoints.cache.entries import COMPILED, KeptEntry, Unusable, is_in_use, listed
+from entrypoints.cache.trust import is_shared, umask, writer
 from entrypoints.core.errors import HOST, OK, USAGE, EntrypointError
 from entrypoints.core.folders import make, remove
 from entrypoints.core.text import emit, one_line, tell
@@ -24,15 +25,15 @@ def run(tokens: Sequence[str], env: Env) -> int:
     if verb not in _VERBS:
         raise EntrypointError(USAGE, f"cache: unknown command {verb!r}", USAGE_TEXT)
     try:
-        return _VERBS[verb](root, rest)
+        return _VERBS[verb](root, rest, env)
     except Unusable as error:
         raise EntrypointError(HOST, f"{root}: {error}") from error
     except OSError as error:
         raise EntrypointError(HOST, f"{error.filename or root}: {error.strerror or error}") from error
 
 
-def _list(root: str, rest: Sequence[str]) -> int:
-    found = [_row(entry) for entry in listed(root)]
+def _list(root: str, rest: Sequence[str], env: Env) -> int:
+    found = [_row(entry, env) for entry in listed(root)]
     if rest == ("--json",):
         import json
 
@@ -47,12 +48,14 @@ def _list(root: str, rest: Sequence[str]) -> int:
     return OK
 
 
-def _row(entry: KeptEntry) -> dict[str, Any]:
+def _row(entry: KeptEntry, env: Env) -> dict[str, Any]:
     kept = entry.kept
     factors = kept.get("factors", {})
     state = "unreadable"
     if kept:
         state = "ready" if kept["ready"] else "unfinished"
+    if not is_shared(env) and writer(entry.path):
+        state = "not trusted"
     return {
         "name": os.path.basename(entry.path),
         "state": state,
@@ -64,10 +67,10 @@ def _row(entry: KeptEntry) -> dict[str, Any]:
     }
 
 
-def _export(root: str, rest: Sequence[str]) -> int:
+def _export(root: str, rest: Sequence[str], env: Env) -> int:
     from entrypoints.cache.artifact import export, pack
 
-    target, entries = _target(rest), _ready(root, rest[1:])
+    target, entries = _target(rest), _ready(root, rest[1:], env)
     is_folder = not target.endswith(".tar") and target != "-"
     layout = f"{target}.{os.getpid()}" if is_folder else f"{root}/.export.{os.getpid()}"
     try:
@@ -103,9 +106,10 @@ def _target(rest: Sequence[str]) -> str:
     return rest[0]
 
 
-def _ready(root: str, names: Sequence[str]) -> list[KeptEntry]:
-    """Return all ready entries, or the named ones. Raises USAGE."""
-    found = {os.path.basename(entry.path): entry for entry in listed(root) if entry.kept.get("ready")}
+def _ready(root: str, names: Sequence[str], env: Env) -> list[KeptEntry]:
+    """Return all ready entries that no other user could have written, or the named ones. Raises USAGE."""
+    rows = ((entry, _row(entry, env)) for entry in listed(root))
+    found = {row["name"]: entry for entry, row in rows if row["state"] == "ready"}
     unknown = [name for name in names if name not in found]
     if unknown or not found:
         message = f"no ready entry {unknown[0]!r}" if unknown else "no ready entries"
@@ -114,11 +118,11 @@ def _ready(root: str, names: Sequence[str]) -> list[KeptEntry]:
     return [found[name] for name in sorted(names or found)]
 
 
-def _import(root: str, rest: Sequence[str]) -> int:
+def _import(root: str, rest: Sequence[str], env: Env) -> int:
     from entrypoints.cache.artifact import imported, unpack
 
     source, layout = _target(rest), f"{root}/.import.{os.getpid()}"
-    os.umask(0o007)
+    os.umask(umask(env))
     if os.path.isdir(source):
         _say_all(imported(source, root))
         return OK
@@ -131,7 +135,7 @@ def _import(root: str, rest: Sequence[str]) -> int:
     return OK
 
 
-def _remove(root: str, rest: Sequence[str]) -> int:
+def _remove(root: str, rest: Sequence[str], _: Env) -> int:
     _target(rest)
     entries = {os.path.basename(entry.path): entry.path for entry in listed(root)}
     for name in rest:

@@ -11,8 +11,9 @@ from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, one_line, printable, tell
+from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
-from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION, USE_MODELSCOPE
+from entrypoints.request.flags import API_KEY_VARIABLE, DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION, USE_MODELSCOPE
 from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
@@ -63,8 +64,6 @@ def say(text: str) -> None:
 
 def emit_json(value: Any) -> None:
     """Write data to standard output as sorted JSON. Raises HOST."""
-    import json
-
     emit(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
@@ -116,7 +115,7 @@ def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> 
 
 def _plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.checks.findings import as_text as findings_text
-    from entrypoints.plan.plan import as_json, as_text, wrong
+    from entrypoints.plan.plan import as_json, as_text, worth_reading
 
     if arguments.diff:
         return _diff(arguments)
@@ -130,7 +129,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
         emit_json(as_json(plan))
     elif arguments.html != "-":
         emit(as_text(plan))
-        say(findings_text(wrong(plan.findings)))
+        say(findings_text(worth_reading(profile, plan.findings)))
     return OK
 
 
@@ -155,7 +154,8 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.request.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
-    given = given._replace(key=_read_key(arguments.key_file), role=arguments.role)
+    signs = bool(arguments.options.group_secret_file)
+    given = given._replace(access=_access(arguments), role=arguments.role, signs=signs)
     name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
@@ -182,24 +182,22 @@ def _require_modelscope(name: str, profile: Mapping[str, Any]) -> None:
         raise EntrypointError(MODEL, message, hint)
 
 
-def _read_key(path: str) -> str:
-    """Return the one key in a file; empty without a file. Raises USAGE."""
+def _access(arguments: Arguments) -> Access:
+    """Return who may ask the server, with the keys of --api-key-file. Raises USAGE."""
+    path = arguments.key_file
     if not path:
-        return ""
+        return arguments.access
     from entrypoints.core.folders import read_bounded
 
     try:
-        keys = read_bounded(path, _KEY_AT_MOST).decode("ascii").split()
+        keys = parse_keys(read_bounded(path, _KEY_AT_MOST).decode("ascii"), f"{KEY_FILE} {path}")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not ASCII text"
-        raise EntrypointError(
-            USAGE, f"--api-key-file {path}: {reason}", "mount a file that contains the key"
-        ) from error
-    if not all(key.isprintable() for key in keys):
-        raise EntrypointError(USAGE, f"--api-key-file {path}: control characters", "no client can send such a key")
-    if len(keys) != 1:
-        raise EntrypointError(USAGE, f"--api-key-file {path}: found {len(keys)} keys, expected one", "vLLM reads one")
-    return keys[0]
+        hint = f"mount a file with one key a line that uid {os.getuid()} can read"
+        raise EntrypointError(USAGE, f"{KEY_FILE} {path}: {reason}", hint) from error
+    if any(" " in key for key in keys):
+        raise EntrypointError(USAGE, f"{KEY_FILE} {path}: a line has a space in it", "write one key a line")
+    return arguments.access._replace(keys=keys)
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
@@ -255,19 +253,19 @@ def _check_peers(arguments: Arguments, env: Env, profile: Mapping[str, Any], hos
     """Return the findings about other hosts. Raises USAGE."""
     if not arguments.peers:
         return ()
+    from entrypoints.decide.parallelism.hosts import read_reach
     from entrypoints.decide.records import Thresholds
-    from entrypoints.decide.spread.hosts import read_reach
-    from entrypoints.serve.fabric import as_findings, judge_peers
+    from entrypoints.serve.network_path import links
+    from entrypoints.serve.peer_findings import as_findings, judge_peers
     from entrypoints.serve.peers import look, parse_peers
-    from entrypoints.serve.route import links
 
     options = arguments.options
-    asked = parse_peers(arguments.peers, arguments.peer_ports, options.status_port, arguments.peers_wait)
-    say(f"checking {', '.join(asked.peers)} for at most {asked.wait:g} s; run the same check there now")
-    seen, busy = look(asked)
+    check = parse_peers(arguments.peers, arguments.peer_ports, options.status_port, arguments.peers_wait)
+    say(f"checking {', '.join(check.peers)} for at most {check.wait:g} s; run the same check there now")
+    seen, busy = look(check)
     variables = read_reach(Thresholds(profile["thresholds"])).interfaces
     named = {name: env[name] for name in variables if env.get(name)}
-    return as_findings(judge_peers(asked, seen, busy, named, links(), host), profile.get("findings") or {})
+    return as_findings(judge_peers(check, seen, busy, named, links(), host), profile.get("findings") or {})
 
 
 def _write(option: str, path: str, text: str) -> None:
@@ -332,24 +330,21 @@ def _cache(arguments: Arguments, env: Env) -> int:
 
 
 def _convert(arguments: Arguments, env: Env) -> int:
+    from pathlib import Path
+
     from entrypoints.cli.convertverb import run
 
-    profile = read_profile(env)
-    return run(
-        arguments.vllm, with_exported(env), profile, os.path.join(os.path.dirname(profile_path(env)), "conversions")
-    )
+    return run(arguments.vllm, with_exported(env), read_profile(env), Path(image_file(env, "conversions")))
 
 
 def _bench(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli import benchverb
 
-    if arguments.bench.compare:
-        return benchverb.compare(*arguments.bench.compare)
     arguments = arguments._replace(intents=_with_workload(arguments.intents))
-    profile, key = read_profile(env), _read_key(arguments.key_file)
+    profile, keys = read_profile(env), _access(arguments).keys
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
-    whole = hub | ({"VLLM_API_KEY": key} if key else {})
+    whole = hub | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
     flags = read_flags(env)
     scene = benchverb.Scene(
         profile, env, whole, flags, package, say, _write, lambda planned: _plan_for(planned, env, profile)
@@ -382,8 +377,15 @@ def _help(_arguments: Arguments, _env: Env) -> int:
 
 
 def _exec(arguments: Arguments, env: Env) -> int:
-    """Replace this process by another program, with the environment that vLLM gets from the base. Raises USAGE."""
+    """Replace this process by another program, with the environment that vLLM gets from the base. Raises USAGE.
+
+    vllm-router with a key stays below this process.
+    """
     command = arguments.vllm
+    if command[0] == "vllm-router" and env.get("VLLM_API_KEY"):
+        from entrypoints.serve.router import route
+
+        return route(command[1:], with_exported(env), read_profile(env)["python"])
     try:
         os.execvpe(command[0], command, with_exported(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
@@ -423,6 +425,20 @@ def profile_path(env: Env) -> str:
     return env.get("DRYDOCK_PROFILE") or os.path.join(os.path.dirname(package), "profile.json")
 
 
+def image_file(env: Env, name: str) -> str:
+    """Return the path of another of the image's files, which are in the folder of the profile."""
+    return os.path.join(os.path.dirname(profile_path(env)), name)
+
+
+def _read_image_file(env: Env, name: str) -> Any:
+    """Return the value of a JSON file that is written when the image is built; None if there is none."""
+    try:
+        with open(image_file(env, name), encoding="utf-8") as file:
+            return json.loads(file.read())
+    except FileNotFoundError:
+        return None
+
+
 def read_profile(env: Env) -> dict[str, Any]:
     """Read the image's profile, environment and packages. Raises USAGE if there is no profile."""
     path = profile_path(env)
@@ -459,13 +475,7 @@ def _distributions(python: str) -> list[str]:
 
 def read_environment(env: Env) -> dict[str, Any]:
     """Read the variables that the base image's scripts export, recorded when the image was built."""
-    path = os.path.join(os.path.dirname(profile_path(env)), "environment.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            saved: dict[str, Any] = json.loads(file.read())
-    except FileNotFoundError:
-        return {}
-    return saved
+    return _read_image_file(env, "environment.json") or {}
 
 
 def with_exported(env: Env) -> dict[str, str]:
@@ -480,9 +490,4 @@ def with_exported(env: Env) -> dict[str, str]:
 
 def read_flags(env: Env) -> tuple[str, ...]:
     """Read vLLM's option strings, recorded when the image was built; empty if they were not."""
-    path = os.path.join(os.path.dirname(profile_path(env)), "vllm-flags.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            return tuple(json.loads(file.read()))
-    except FileNotFoundError:
-        return ()
+    return tuple(_read_image_file(env, "vllm-flags.json") or ())

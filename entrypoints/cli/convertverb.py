@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
@@ -32,23 +33,22 @@ class ConversionJob(NamedTuple):
     """One conversion and its paths."""
 
     conversion: Conversion
-    model: str
-    output: str
-    scripts: str
+    model: Path
+    output: Path
+    scripts: Path
     python: str
     more: tuple[str, ...]
     """The user's flags for the script."""
 
 
-def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: str) -> int:
+def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: Path) -> int:
     """Convert a model with a script in `folder`; return the exit code. Raises USAGE, HOST, MODEL."""
     own, more = parse(tokens)
     model = _model(own["--model"], profile["converted_name"])
     conversion = choose(profile, model, own.get("--kind", ""))
-    output = _output(own["--output"], model.name)
-    job = ConversionJob(
-        conversion, model.name, output, os.path.join(folder, conversion.context), profile["python"], more
-    )
+    source = Path(model.name)
+    output = _output(own["--output"], source)
+    job = ConversionJob(conversion, source, output, folder / conversion.context, profile["python"], more)
     _require(job, env)
     _room(job, model)
     _convert(job, env, profile["variant"])
@@ -77,27 +77,26 @@ def parse(tokens: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _model(name: str, converted_name: str) -> ModelFacts:
-    if not os.path.isdir(name):
+    if not Path(name).is_dir():
         hint = "download the model first, and mount its folder"
         raise EntrypointError(MODEL, f"--model {name}: no such folder", hint)
-    return read_model(os.path.realpath(name), converted_name=converted_name)
+    return read_model(str(Path(name).resolve()), converted_name=converted_name)
 
 
-def _output(name: str, model: str) -> str:
+def _output(name: str, model: Path) -> Path:
     """Return the real path of --output, which must allow an atomic rename. Raises USAGE, HOST."""
-    output = os.path.realpath(name)
-    parent = os.path.dirname(output)
-    if os.path.ismount(output):
-        hint = f"use a folder inside it, such as {output}/{os.path.basename(model)}: a mount point cannot be renamed"
+    output = Path(name).resolve()
+    if output.is_mount():
+        hint = f"use a folder inside it, such as {output / model.name}: a mount point cannot be renamed"
         raise EntrypointError(USAGE, f"--output {name}: is a mount point", hint)
-    if os.path.commonpath((output, model)) == model:
+    if output.is_relative_to(model):
         raise EntrypointError(USAGE, f"--output {name}: is inside the model's folder", "use another folder")
-    if os.path.exists(output) and not (os.path.isdir(output) and not os.listdir(output)):
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise EntrypointError(USAGE, f"--output {name}: already exists", "use a new folder, or remove this one")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        message = f"{parent}: no such folder"
-        if os.path.isdir(parent):
-            message = f"{parent}: not writable by uid {os.getuid()}, gid {os.getgid()}"
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        message = f"{output.parent}: no such folder"
+        if output.parent.is_dir():
+            message = f"{output.parent}: not writable by uid {os.getuid()}, gid {os.getgid()}"
         raise EntrypointError(HOST, message, "mount a folder with -v that the container's user (--user) can write to")
     return output
 
@@ -108,7 +107,7 @@ def _require(job: ConversionJob, env: Env) -> None:
 
     missing = [name for name in job.conversion.programs if not which(name, path=env.get("PATH"))]
     missing += _missing_modules(job)
-    if not os.path.isdir(job.scripts):
+    if not job.scripts.is_dir():
         missing.append(f"the scripts in {job.scripts}")
     if missing:
         message = f"convert --kind {job.conversion.kind}: missing from this image: {', '.join(missing)}"
@@ -131,20 +130,17 @@ def _missing_modules(job: ConversionJob) -> list[str]:
 
 def _room(job: ConversionJob, model: ModelFacts) -> None:
     """Raise HOST if the disk has no room for the result."""
-    weights = model.weights.on_disk if model.weights else sum(os.path.getsize(path) for path in _weights(job.model))
-    place = os.path.dirname(job.output)
+    files = [path for path in job.model.iterdir() if path.suffix in _WEIGHTS]
+    weights = model.weights.on_disk if model.weights else sum(path.stat().st_size for path in files)
+    place = job.output.parent
     disk = os.statvfs(place)
     free, needed = disk.f_bavail * disk.f_frsize, int(weights * job.conversion.room)
     if free < needed:
         message = f"{place}: not enough space: {free / _GIB:.1f} GiB free, up to {needed / _GIB:.1f} GiB needed"
         raise EntrypointError(HOST, message, "mount a larger volume for --output")
-    left = [name for name in os.listdir(place) if name.startswith(f".{os.path.basename(job.output)}.")]
+    left = [path.name for path in place.iterdir() if path.name.startswith(f".{job.output.name}.")]
     if left:
         _say(f"{place}: found {', '.join(left)} of another conversion; remove it if no conversion is running")
-
-
-def _weights(folder: str) -> Iterator[str]:
-    return (os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(_WEIGHTS))
 
 
 # --- the conversion -------------------------------------------------------------------------------------------------
@@ -155,31 +151,30 @@ def _convert(job: ConversionJob, env: Env, variant: str) -> None:
     os.umask(0o022)
     try:
         with _temporary_folder(job.output) as temporary:
-            result, scripts = os.path.join(temporary, "result"), os.path.join(temporary, job.conversion.context)
-            os.mkdir(result)
-            copy(job.scripts, scripts)
+            result, scripts = temporary / "result", temporary / job.conversion.context
+            result.mkdir()
+            copy(str(job.scripts), str(scripts))
             places = {"python": job.python, "scripts": scripts, "model": job.model, "output": result}
-            argv = (*job.conversion.command(**places), *job.more)
+            argv = (*job.conversion.command(**{name: str(path) for name, path in places.items()}), *job.more)
             _say(" ".join(argv))
             _run(argv, scripts, {**env, **job.conversion.env})
             _keep(job, scripts, result)
-            _complete(job, temporary, result, variant)
-            os.rename(result, job.output)
+            _complete(job, result, variant)
+            result.rename(job.output)
     except OSError as error:
         message = f"{error.filename or job.output}: {error.strerror or error}; no output was written"
         raise EntrypointError(HOST, message, "check that the folder of --output is writable and has space") from error
 
 
 @contextmanager
-def _temporary_folder(output: str) -> Iterator[str]:
+def _temporary_folder(output: Path) -> Iterator[Path]:
     """Create a folder on the result's file system, so that a rename is atomic; remove it at the end."""
-    folder, name = os.path.split(output)
-    temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
-    os.mkdir(temporary)
+    temporary = output.with_name(f".{output.name}.{os.urandom(4).hex()}")
+    temporary.mkdir()
     try:
         yield temporary
     finally:
-        remove(temporary)
+        remove(str(temporary))
 
 
 class _Stop:
@@ -200,7 +195,7 @@ class _Stop:
                 return
 
 
-def _run(argv: tuple[str, ...], folder: str, env: Env) -> None:
+def _run(argv: tuple[str, ...], folder: Path, env: Env) -> None:
     """Run a script in its folder. Raises MODEL if it fails, 128 + N if signal N stopped it."""
     import signal
     import subprocess
@@ -224,80 +219,72 @@ def _run(argv: tuple[str, ...], folder: str, env: Env) -> None:
         raise EntrypointError(MODEL, f"convert: {' '.join(argv[:2])} {how}; no output was written", hint)
 
 
-def _keep(job: ConversionJob, scripts: str, result: str) -> None:
+def _keep(job: ConversionJob, scripts: Path, result: Path) -> None:
     """Move files that the script wrote next to itself into the result. Raises MODEL."""
     for name in job.conversion.keep:
-        if not os.path.exists(os.path.join(scripts, name)):
+        if not (scripts / name).exists():
             raise EntrypointError(MODEL, f"convert: the script did not write {name}; no output was written")
-        os.makedirs(os.path.dirname(os.path.join(result, name)), exist_ok=True)
-        os.rename(os.path.join(scripts, name), os.path.join(result, name))
+        (result / name).parent.mkdir(parents=True, exist_ok=True)
+        (scripts / name).rename(result / name)
 
 
-def _complete(job: ConversionJob, temporary: str, result: str, variant: str) -> None:
+def _complete(job: ConversionJob, result: Path, variant: str) -> None:
     """Add the files that the script leaves out, and check that the result can be served. Raises MODEL."""
     if job.conversion.gives == "model":
         _add_files(job.model, result)
         _readable(result)
     elif not _measured(job.conversion, result):
         raise EntrypointError(MODEL, "convert: the script succeeded but wrote no measurements; no output was written")
-    for path in _configurations(result):
-        _replace_path(path, os.path.join(temporary, "result"), job.output)
-    made = {"kind": job.conversion.kind, "model": os.path.basename(job.model), "variant": variant}
+    for path in result.rglob("*.json"):
+        if path.is_file() and path.stat().st_size < _SMALL:
+            _replace_path(path, str(result), str(job.output))
+    made = {"kind": job.conversion.kind, "model": job.model.name, "variant": variant}
     text = json.dumps({**made, "argv": job.conversion.argv, "more": job.more}, indent=2, sort_keys=True)
-    with open(os.path.join(result, MARK), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    (result / MARK).write_text(text + "\n", encoding="utf-8")
 
 
-def _readable(result: str) -> None:
+def _readable(result: Path) -> None:
     """Raise MODEL if the result is not a complete model."""
     try:
-        read_model(result)
+        read_model(str(result))
     except EntrypointError as error:
         message = f"convert: the script succeeded but its model is incomplete; no output was written: {error.message}"
         raise EntrypointError(MODEL, message) from error
 
 
-def _add_files(model: str, result: str) -> None:
+def _add_files(model: Path, result: Path) -> None:
     """Copy the tokenizer's and other small files that the script did not copy."""
     from shutil import copyfile
 
-    for name in os.listdir(model):
-        source, target = os.path.join(model, name), os.path.join(result, name)
-        if os.path.isfile(source) and not name.endswith(_WEIGHTS) and not os.path.exists(target):
+    for source in model.iterdir():
+        target = result / source.name
+        if source.is_file() and source.suffix not in _WEIGHTS and not target.exists():
             copyfile(source, target)
 
 
-def _measured(conversion: Conversion, result: str) -> bool:
+def _measured(conversion: Conversion, result: Path) -> bool:
     """Return whether every file that serving needs was written."""
     found = _variables(conversion, result)
-    return all(os.path.exists(value) for name, value in found.items() if "{output}" in conversion.serve[name])
+    return all(Path(value).exists() for name, value in found.items() if "{output}" in conversion.serve[name])
 
 
-def _configurations(result: str) -> Iterator[str]:
-    for folder, _, names in os.walk(result):
-        paths = [os.path.join(folder, name) for name in names if name.endswith(".json")]
-        yield from (path for path in paths if os.path.getsize(path) < _SMALL)
-
-
-def _replace_path(path: str, old: str, new: str) -> None:
+def _replace_path(path: Path, old: str, new: str) -> None:
     """Replace the temporary path in a configuration by the final one."""
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    text = path.read_text(encoding="utf-8")
     if old in text:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace(old, new))
+        path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 # --- after the conversion -------------------------------------------------------------------------------------------
 
 
-def _variables(conversion: Conversion, output: str) -> dict[str, str]:
+def _variables(conversion: Conversion, output: Path) -> dict[str, str]:
     """Return the environment variables for serving the result."""
     from glob import escape, glob
 
     found = {}
     for name, value in conversion.serve.items():
-        paths = sorted(glob(value.format(output=escape(output)))) if "*" in value else []
+        paths = sorted(glob(value.format(output=escape(str(output))))) if "*" in value else []
         found[name] = paths[0] if paths else value.format(output=output)
     return found
 

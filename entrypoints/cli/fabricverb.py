@@ -10,7 +10,7 @@ from entrypoints.core.errors import CHECK_FAILED, OK, USAGE, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding
 from entrypoints.core.text import counted, emit
-from entrypoints.decide.spread.executor import PLUGIN
+from entrypoints.decide.cpu.executor import PLUGIN
 from entrypoints.request.flags import MASTER_PORT, NODE_RANK
 from entrypoints.request.network import parse_port
 from entrypoints.serve.collective import PORT, Job, Measured, Place, address_of, find_place, measure, read_tests
@@ -70,9 +70,9 @@ def _interface(profile: Profile, job: Job) -> dict[str, str]:
     place = job.place
     if place.hosts == 1:
         return {}
+    from entrypoints.decide.parallelism.hosts import read_reach
     from entrypoints.decide.records import Thresholds
-    from entrypoints.decide.spread.hosts import read_reach
-    from entrypoints.serve.route import read_route
+    from entrypoints.serve.network_path import read_route
 
     name = read_route(address_of(place.other, place.port, job.wait), place.port).interface
     variables = read_reach(Thresholds(profile["thresholds"])).interfaces

@@ -15,7 +15,7 @@ from string import Template
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Finding, Link, Node, Reason, ServePlan, Use
 from entrypoints.core.units import GIB
-from entrypoints.decide.spread.devices import FABRIC, SOCKET, is_healthy, speed
+from entrypoints.decide.parallelism.devices import FABRIC, SOCKET, is_healthy, speed
 from entrypoints.plan.plan import redacted
 
 _ENGINES = 6
@@ -197,13 +197,10 @@ def _decision(reason: Reason) -> str:
 
 def _findings(findings: tuple[Finding, ...]) -> str:
     """List findings, the worst first; those that pass are counted."""
-    wrong = sorted((each for each in findings if each.severity != "PASS"), key=_worst)
+    wrong = [each for each in findings if each.severity != "PASS"]
+    wrong.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
     passed = sum(each.severity == "PASS" for each in findings)
     return "".join(map(_finding, wrong)) + f"<p>{passed} checks pass</p>"
-
-
-def _worst(finding: Finding) -> int:
-    return _SEVERITIES.index(finding.severity)
 
 
 def _finding(finding: Finding) -> str:

@@ -7,35 +7,34 @@ from typing import Any
 
 from entrypoints.accelerators import decide_module
 from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
-from entrypoints.checks.findings import notice, tell
+from entrypoints.checks.findings import INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
-from entrypoints.core.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
-from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import exported
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
+from entrypoints.core.settings_precedence import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.core.units import GIB
+from entrypoints.decide.cpu.executor import PYTHON_PATH
+from entrypoints.decide.parallelism import loading
+from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
 from entrypoints.decide.records import Decision
-from entrypoints.decide.spread import loading
-from entrypoints.decide.spread.demand import check_length
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan import guard
 from entrypoints.plan import ranks as over
 from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.request.flags import (
     ADDRESS,
-    API_KEY,
     API_KEY_VARIABLE,
-    CONFIG_FILE,
     HIGHEST_PORT,
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
     USE_MODELSCOPE,
 )
-from entrypoints.request.vllm_flags import UserFlags, parse_count, without
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """Variables that are set together with the caches."""
@@ -50,34 +49,40 @@ def command(
     stall: float | None = None,
 ) -> ServePlan:
     """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
-    given, secret, exposed = _api_key(given)
+    given, secret, exposed = guard.api_key(given)
+    given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
+    published, model = model, as_overridden(model, given, profile["vllm"])
     check_length(model, given, {item["setting"] for item in profile["settings"]})
     across = over.read_across(profile, facts, given)
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     loaded = loading.as_loaded(profile["thresholds"], model, given)
     decision = decide(profile, facts, loaded, given)
     exported = _exported(profile, given.env)
-    defaults = exported | _defaults(model, given) | draining(given, drain_timeout, exported)
+    defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
+    defaults |= guard.defaults(model, given, exported)
     decided = {**decision.values, **role_settings(profile, facts, given)}
     values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
-    own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
+    own = {name: value for name, value in _chosen(facts, given).items() if name not in {*exported, PYTHON_PATH}}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
-    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret | _modelscope(given))]
+    user = [
+        (ENVIRONMENT, listed),
+        (COMMAND_LINE, _command_line(given) | guard.stated(given) | secret | _modelscope(given)),
+    ]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     silent = across is not None and not over.answers(given, across.rank)
     patience = SILENT if silent else stall_reason(profile["accelerator"], model, chosen, stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    changed = loading.notices(profile["thresholds"], model, given, loaded)
-    spread = over.notices(across) if across else ()
+    changed = (*length_notices(published, model), *loading.notices(profile["thresholds"], model, given, loaded))
+    spread = over.notices(across, given) if across else ()
     settled = {name: item.value.value for name, item in chosen.items()}
     roles = role_notices(profile, given, settled, float(patience.value))
-    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *spread, *roles)
+    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *unguarded, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
@@ -117,10 +122,11 @@ def _rank(
     env = _new_variables(chosen)
     if not over.uses_ray(across, values, given):
         return RankPlan(rank, over.serving(profile, chosen, _flags(chosen, mine), mine), env)
+    devices = over.devices_of_rank(across, values, given)
     if rank:
-        return RankPlan(rank, over.ray_worker(profile["python"], across), env)
+        return RankPlan(rank, over.ray_worker(profile["python"], across, devices), env)
     argv = over.serving(profile, chosen, _flags(chosen, mine), mine)
-    return RankPlan(rank, argv, env, (over.ray_head(profile["python"], across),))
+    return RankPlan(rank, argv, env, (over.ray_head(profile["python"], across, devices),))
 
 
 def _caches(
@@ -131,29 +137,6 @@ def _caches(
         return CachePlan(), {}
     plan = cache_plan(profile, facts, model, given.env, chosen)
     return plan, cache_settings(profile, plan, facts.mounts["cache"], given.env)
-
-
-def _api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
-    """Move the API key from vLLM's command line to its environment, which other users of the host cannot read.
-
-    vLLM takes several keys on its command line only. Raises USAGE for a key from two places.
-    """
-    keys, rest = without(API_KEY, given)
-    if given.key and API_KEY in given.flags:
-        other = given.flags[API_KEY].given.partition(" ")[0].partition("=")[0]
-        raise EntrypointError(USAGE, f"--api-key-file and {other}: both give the API key", "give one of them")
-    if given.key:
-        return given, {API_KEY_VARIABLE: Value(given.key, "read from --api-key-file")}, ()
-    if not keys:
-        return given, {}, ()
-    if len(keys) > 1:
-        return given, {}, (notice("PLAN-091", f"{len(keys)} keys in --api-key", "one key, from a file or a variable"),)
-    exposed = notice("PLAN-090", "--api-key KEY", "--api-key-file FILE, or VLLM_API_KEY in the environment")
-    if CONFIG_FILE in given.flags:  # a key in that file would win over the variable, but not over the flag
-        return given, {}, (exposed,)
-    flags = {name: flag for name, flag in given.flags.items() if name != API_KEY}
-    because = "given as --api-key; vLLM's process gets it as a variable, which the process list does not show"
-    return given._replace(flags=flags, tokens=rest), {API_KEY_VARIABLE: Value(keys[0], because)}, (exposed,)
 
 
 def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:
@@ -319,3 +302,9 @@ def reasons_text(plan: ServePlan) -> str:
 def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings that need attention."""
     return tuple(finding for finding in findings if finding.severity in ("WARN", "FAIL", "UNKNOWN"))
+
+
+def worth_reading(profile: Mapping[str, Any], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that need attention, and what the decisions say of this plan (INFO)."""
+    of_decisions = profile.get("findings") or {}
+    return tuple(each for each in findings if wrong((each,)) or (each.severity == INFO and each.id in of_decisions))

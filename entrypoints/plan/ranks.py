@@ -9,17 +9,20 @@ config/parallel.py (nnodes, node_rank, data_parallel_start_rank) and entrypoints
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.cascade import Chosen
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Facts, Group, Notice, Value
+from entrypoints.core.settings_precedence import Chosen
+from entrypoints.decide.parallelism.hosts import ENGINES, NATIVE, RAY, Reach, check_ways, count_hosts, read_reach
 from entrypoints.decide.records import Thresholds
-from entrypoints.decide.spread.hosts import ENGINES, NATIVE, RAY, Reach, check_ways, count_hosts, read_reach
 from entrypoints.request.flags import (
+    COMMANDS,
     DATA,
     DATA_ADDRESS,
+    GROUP_SECRET,
     HEADLESS,
     HOSTS,
     LOCAL,
@@ -28,8 +31,11 @@ from entrypoints.request.flags import (
     MODEL_NAME,
     NODE_RANK,
     NODES,
+    PIPELINE,
     RPC_PORT,
+    SECRET_FILE,
     START_RANK,
+    TENSOR,
 )
 from entrypoints.request.vllm_flags import UserFlags, without
 
@@ -40,8 +46,6 @@ MASTER_DEFAULT, RPC_DEFAULT, RAY_PORT = 29501, 29550, 6379
 """vLLM's defaults (config/parallel.py) and Ray's, written out so that every host has the same."""
 
 HOST_IP = "VLLM_HOST_IP"
-PYTHON_PATH = "PYTHONPATH"
-_PLUGIN = "/opt/drydock/entrypoints/plugin"
 _OF_ONE_RANK = (NODE_RANK, HEADLESS, START_RANK)
 """Flags that differ between hosts."""
 _OWN_SERVERS = {"--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--data-parallel-rank"}
@@ -94,12 +98,14 @@ def _interface(reach: Reach, facts: Facts, given: UserFlags) -> tuple[str, str]:
     return (names[0], f"the first interface that is up, out of {', '.join(names)}") if names else ("", "")
 
 
-def notices(across: Across) -> tuple[Notice, ...]:
-    """Return what is assumed of the other hosts."""
-    assumed = notice("PLAN-120", f"{across.hosts} hosts, one of them read", "the facts of every host")
-    if across.given:
-        return (assumed,)
-    return (assumed, notice("PLAN-121", f"{HEAD} in the commands", f"{MASTER} with an address", head=HEAD))
+def notices(across: Across, given: UserFlags) -> tuple[Notice, ...]:
+    """Return what is assumed of the other hosts, and whether their reports are signed."""
+    found = [notice("PLAN-120", f"{across.hosts} hosts, one of them read", "the facts of every host")]
+    if not across.given:
+        found.append(notice("PLAN-121", f"{HEAD} in the commands", f"{MASTER} with an address", head=HEAD))
+    if not (given.signs or given.variable(GROUP_SECRET)):
+        found.append(notice("PLAN-122", "no secret", f"{GROUP_SECRET}, or {SECRET_FILE} FILE"))
+    return tuple(found)
 
 
 # --- settings of a rank ---------------------------------------------------------------------------------------------
@@ -118,8 +124,6 @@ def rank_settings(across: Across, values: Mapping[str, Value], given: UserFlags,
     if not answers(given, rank):
         because = "this host computes for the first one, which alone answers clients"
         settings[HEADLESS] = Value(value=True, because=because)
-        if across.reach.module.startswith("drydock_plugin"):
-            settings[PYTHON_PATH] = Value(_PLUGIN, f"the folder of {across.reach.module}, which starts this rank")
     return settings
 
 
@@ -209,20 +213,33 @@ def serving(
     if not headless:
         return (profile["python"], "-m", profile["module"], *words)
     named, rest = without(MODEL_NAME, given._replace(tokens=words))
-    module = read_reach(Thresholds(profile["thresholds"])).module
-    return (profile["python"], "-m", module, "serve", *named, *rest)
+    return (profile["python"], "-m", COMMANDS, "serve", *named, *rest)
 
 
-def ray_head(python: str, across: Across) -> tuple[str, ...]:
-    """Return the command that starts Ray's head."""
+def ray_head(python: str, across: Across, devices: int) -> tuple[str, ...]:
+    """Return the command that starts Ray's head on a host with so many devices."""
     address = ("--node-ip-address", across.address) if is_ip(across.address) else ()
-    return (python, "-m", "ray.scripts.scripts", "start", "--head", "--port", str(RAY_PORT), *address)
+    return (*_ray(python), "--head", "--port", str(RAY_PORT), *address, *_counted(across, devices))
 
 
-def ray_worker(python: str, across: Across) -> tuple[str, ...]:
-    """Return the command that joins Ray's head and runs until it ends."""
+def ray_worker(python: str, across: Across, devices: int) -> tuple[str, ...]:
+    """Return the command that joins Ray's head with so many devices, and runs until it ends."""
     head = f"{across.address}:{RAY_PORT}" if ":" not in across.address else f"[{across.address}]:{RAY_PORT}"
-    return (python, "-m", "ray.scripts.scripts", "start", "--address", head, "--block")
+    return (*_ray(python), "--address", head, *_counted(across, devices), "--block")
+
+
+def _ray(python: str) -> tuple[str, ...]:
+    return (python, "-m", "ray.scripts.scripts", "start")
+
+
+def _counted(across: Across, devices: int) -> tuple[str, ...]:
+    return ("--num-gpus", str(devices)) if across.reach.ray_counts else ()
+
+
+def devices_of_rank(across: Across, values: Mapping[str, Value], given: UserFlags) -> int:
+    """Return the devices of each host that serve."""
+    sizes = (_number(values, given, name) for name in (TENSOR, PIPELINE, DATA))
+    return prod(sizes) // across.hosts
 
 
 def group(across: Across, values: Mapping[str, Value], given: UserFlags) -> Group:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoints.core.cascade import COMMAND_LINE, DECISION, Chosen
 from entrypoints.core.records import Reason, Value
-from entrypoints.decide.spread.executor import PLUGIN, PYTHON_PATH
+from entrypoints.core.settings_precedence import COMMAND_LINE, DECISION, Chosen
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, LENGTH, MIDDLEWARE, SHUTDOWN
+from entrypoints.request.flags import BATCHED, LENGTH, SHUTDOWN
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
-MIDDLEWARE_NAME = "drydock_plugin.draining.Refusals"
-"""drydock's middleware for vLLM's server (plugin/drydock_plugin/draining.py)."""
 STALL = "--stall-seconds"
 ONE_STEP = 60
 """Seconds of a step in addition to its prompt: compiling a graph for a shape that was not warmed, for example."""
@@ -29,25 +26,12 @@ SILENT = Reason(STALL, "0", DECISION, "this host answers no clients: the first h
 """For a host without an API server."""
 
 
-def draining(given: UserFlags, timeout: float, exported: Mapping[str, Value]) -> dict[str, Value]:
-    """Let vLLM finish running requests when it is stopped, and refuse new ones with 503, where it can."""
-    values = {}
-    if timeout and SHUTDOWN in given.known:
-        because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
-        values[SHUTDOWN] = Value(str(-int(-timeout // 1)), because, ("0: vLLM's default, aborts them all",))
-    if timeout and MIDDLEWARE in given.known and MIDDLEWARE not in given.flags and not _has_own_path(given, exported):
-        because = "drydock's middleware answers new requests with 503 while the server stops"
-        values[MIDDLEWARE] = Value(MIDDLEWARE_NAME, because, ("vLLM's own answer: 500 cannot schedule new futures",))
-        before = exported.get(PYTHON_PATH)
-        path = f"{before.value}:{PLUGIN}" if before and before.value else PLUGIN
-        values[PYTHON_PATH] = Value(path, "where vLLM finds drydock's middleware")
-    return values
-
-
-def _has_own_path(given: UserFlags, exported: Mapping[str, Value]) -> bool:
-    """Tell whether the user, or the base image, set the path on which the middleware would be found."""
-    path = given.variable(PYTHON_PATH)
-    return path is not None and path != PLUGIN and PYTHON_PATH not in exported
+def draining(given: UserFlags, timeout: float) -> dict[str, Value]:
+    """Let vLLM finish running requests when it is stopped, where it can."""
+    if not timeout or SHUTDOWN not in given.known:
+        return {}
+    because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
+    return {SHUTDOWN: Value(str(-int(-timeout // 1)), because, ("0: vLLM's default, aborts them all",))}
 
 
 def stall_reason(

@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.request.access import FLAGS as ACCESS_FLAGS
+from entrypoints.request.access import KEY_FILE, Access, parse_access
 from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS
 from entrypoints.request.benchmark import Benchmark, parse_benchmark
+from entrypoints.request.flags import SECRET_FILE
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.network import parse_hosts, parse_port
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
@@ -54,9 +57,7 @@ class Option(NamedTuple):
 FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "bench", "fabric", "facts", "version"), "Print JSON"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
-    "--html": Option(
-        "FILE", ("plan", "check", "bench"), "Write a page with pictures to a file, or to standard output with -"
-    ),
+    "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
     "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
     "--peer-ports": Option("LIST", ("check",), "Ports that all hosts must be reached on (default: 8000,29501)"),
     "--peers-wait": Option(
@@ -69,15 +70,15 @@ FLAGS: Mapping[str, Option] = {
     "--strict": Option("", ("serve",), "Do not start if a check is FAIL"),
     "--exec": Option("", ("serve",), "Replace the entrypoint by vLLM, without supervision"),
     "--status-port": Option("N", (*_PLANNING, "check"), "Port of /livez, /readyz, /metrics, /group (default: 8001)"),
-    "--api-key-file": Option("FILE", _PLANNING, "Read the API key that clients must send from a file"),
     "--drain-timeout": Option("SECONDS", _PLANNING, "Time for running requests after SIGTERM (default: 25)"),
     "--drain-pause": Option("SECONDS", _PLANNING, "Time for balancers to notice that it stops (default: 5)"),
     "--leader-status-port": Option("N", _PLANNING, "--status-port of rank 0 of several hosts, if it is another one"),
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
+    SECRET_FILE: Option("FILE", _PLANNING, "Read the secret that several hosts sign their reports with"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
-    **{name: Option(value, _PLANNING, text) for name, (value, text) in (INTENTS | ROLE_FLAGS).items()},
+    **{name: Option(value, _PLANNING, text) for name, (value, text) in (ACCESS_FLAGS | INTENTS | ROLE_FLAGS).items()},
 }
 
 
@@ -97,6 +98,8 @@ class Options(NamedTuple):
     """Seconds of silence after which one of several hosts is lost; 0 does not look."""
     group_wait: float = 600.0
     """Seconds for the other hosts to start; 0 waits forever."""
+    group_secret_file: str = ""
+    """The file with the secret that several hosts sign their reports with."""
     exec_: bool = False
     strict: bool = False
     json: bool = False
@@ -122,7 +125,8 @@ class Arguments(NamedTuple):
     diff: tuple[str, ...] = ()
     """Two files that `plan --json` wrote."""
     key_file: str = ""
-    """The file with the API key."""
+    """The file with the API keys."""
+    access: Access = Access()
     role: Role = Role()
     peers: tuple[str, ...] = ()
     """Other hosts to check."""
@@ -146,25 +150,11 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         return Arguments("help", Options(), "", "", "", "", rest)
     _check_flags(verb, flags)
     if rest and verb in ("facts", "check", "version"):
-        raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", f"drydock's flags: {', '.join(FLAGS)}")
+        raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", _closest(verb, rest[0]))
     values = {name: words[0] if words else "" for name, words in flags.items()}
-    options = Options(
-        status_port=parse_port(values.get("--status-port", str(Options().status_port)), "--status-port"),
-        drain_timeout=_seconds("--drain-timeout", values.get("--drain-timeout", str(Options().drain_timeout))),
-        drain_pause=_seconds("--drain-pause", values.get("--drain-pause", str(Options().drain_pause))),
-        stall=_seconds("--stall-seconds", values["--stall-seconds"]) if "--stall-seconds" in values else None,
-        leader_port=parse_port(values.get("--leader-status-port", "0"), "--leader-status-port"),
-        group_patience=_seconds("--group-patience", values.get("--group-patience", str(Options().group_patience))),
-        group_wait=_seconds("--group-wait", values.get("--group-wait", str(Options().group_wait))),
-        exec_="--exec" in flags,
-        strict="--strict" in flags,
-        json="--json" in flags,
-        fix_script="--fix-script" in flags,
-        recorded="--root" in flags,
-    )
     return Arguments(
         verb,
-        options,
+        _options(values),
         root=values.get("--root", ""),
         record=values.get("--record", ""),
         junit=values.get("--junit", ""),
@@ -172,12 +162,32 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         vllm=rest,
         intents=parse_intents(values),
         diff=flags.get("--diff", ()),
-        key_file=values.get("--api-key-file", ""),
+        key_file=values.get(KEY_FILE, ""),
+        access=parse_access(values),
         role=parse_role(values),
         peers=parse_hosts(values.get("--peers", "")),
         peer_ports=values.get("--peer-ports", ""),
-        peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "60" if verb == "fabric" else "20")),
+        peers_wait=_seconds(values, "--peers-wait", 60.0 if verb == "fabric" else 20.0),
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
+    )
+
+
+def _options(values: Mapping[str, str]) -> Options:
+    usual = Options()
+    return Options(
+        status_port=_port(values, "--status-port", usual.status_port),
+        drain_timeout=_seconds(values, "--drain-timeout", usual.drain_timeout),
+        drain_pause=_seconds(values, "--drain-pause", usual.drain_pause),
+        stall=_seconds(values, "--stall-seconds", 0.0) if "--stall-seconds" in values else None,
+        leader_port=_port(values, "--leader-status-port", usual.leader_port),
+        group_patience=_seconds(values, "--group-patience", usual.group_patience),
+        group_wait=_seconds(values, "--group-wait", usual.group_wait),
+        group_secret_file=values.get(SECRET_FILE, ""),
+        exec_="--exec" in values,
+        strict="--strict" in values,
+        json="--json" in values,
+        fix_script="--fix-script" in values,
+        recorded="--root" in values,
     )
 
 
@@ -244,7 +254,23 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
 
 
-def _seconds(flag: str, text: str) -> float:
+def _closest(verb: str, word: str) -> str:
+    """Return the hint for an unknown argument: the flag of this verb that looks like it, or all of them."""
+    from difflib import get_close_matches
+
+    flags = [name for name, option in FLAGS.items() if verb in option.verbs]
+    close = get_close_matches(word.partition("=")[0], flags, n=1)
+    return f"did you mean {close[0]}?" if close else f"flags of {verb}: {', '.join(flags)}"
+
+
+def _port(values: Mapping[str, str], flag: str, usual: int) -> int:
+    return parse_port(values[flag], flag) if flag in values else usual
+
+
+def _seconds(values: Mapping[str, str], flag: str, usual: float) -> float:
+    text = values.get(flag)
+    if text is None:
+        return usual
     try:
         seconds = float(text)
     except ValueError:

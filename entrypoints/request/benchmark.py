@@ -16,9 +16,7 @@ FLAGS = {
     "--url": ("URL", "The server to measure, instead of one that bench starts: http://host:8000"),
     "--kind": ("KIND", "serve (default), latency or throughput"),
     "--prompts": ("N", "Requests to send (default: ten times the concurrency); of latency, repetitions"),
-    "--sweep": ("NAME=LIST", "Measure several times, such as concurrency=1,8,32"),
-    "--output": ("FILE", "Write vLLM's JSON to a file"),
-    "--compare": ("A B", "Compare two files that --output wrote"),
+    "--output": ("FILE", "Write vLLM's JSON to a file, or to standard output with -"),
 }
 """Flag → the name of its value, and its help text."""
 
@@ -27,7 +25,6 @@ USUAL_INPUT, USUAL_OUTPUT, USUAL_CONCURRENCY = 1024, 128, 8
 _PER_CLIENT = 10
 _REPETITIONS = 30
 """Of a batch, as vLLM's benchmark of latency repeats it."""
-_RUNS_AT_MOST = 32
 
 
 class Benchmark(NamedTuple):
@@ -36,10 +33,7 @@ class Benchmark(NamedTuple):
     url: str = ""
     kind: str = SERVE
     prompts: int | None = None
-    sweep: tuple[int, ...] = ()
-    """Concurrencies."""
     output: str = ""
-    compare: tuple[str, ...] = ()
     server: tuple[str, ...] = ()
     """drydock's own flags for the server that bench starts."""
     words: tuple[str, ...] = ()
@@ -47,7 +41,7 @@ class Benchmark(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The requests of one run."""
+    """The requests of a benchmark."""
 
     input: int
     """Tokens of a prompt: the middle of the range."""
@@ -68,34 +62,23 @@ def parse_benchmark(flags: Mapping[str, tuple[str, ...]], words: tuple[str, ...]
         values.get("--url", ""),
         values.get("--kind", SERVE),
         int(prompts) if prompts else None,
-        _sweep(values.get("--sweep")),
         values.get("--output", ""),
-        flags.get("--compare", ()),
         words=words,
     )
 
 
-def _sweep(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    name, _, numbers = text.partition("=")
-    words = numbers.split(",")
-    if name != "concurrency" or len(words) > _RUNS_AT_MOST or not all(is_number(word) and int(word) for word in words):
-        message = f"--sweep {text}: expected concurrency= and at most {_RUNS_AT_MOST} numbers above zero"
-        raise EntrypointError(USAGE, message, "--sweep concurrency=1,8,32")
-    return tuple(sorted({*map(int, words)}))
-
-
-def loads(benchmark: Benchmark, intents: Intents) -> tuple[Load, ...]:
-    """Return the requests of each run, from the goals that `serve` takes. Raises USAGE."""
-    if benchmark.sweep and intents.concurrency:
-        raise EntrypointError(USAGE, "--sweep concurrency=… and --concurrency: both give it", "give one of them")
+def load_of(benchmark: Benchmark, intents: Intents) -> Load:
+    """Return the requests, from the goals that `serve` takes."""
     prompt, answer = intents.input or (USUAL_INPUT,) * 2, intents.output or (USUAL_OUTPUT,) * 2
-    spread = min(_spread(prompt), _spread(answer))
-    counts = benchmark.sweep or (intents.concurrency or USUAL_CONCURRENCY,)
-    usual = {count: _REPETITIONS if benchmark.kind == LATENCY else _PER_CLIENT * count for count in counts}
-    middle = sum(prompt) // 2, sum(answer) // 2
-    return tuple(Load(*middle, count, benchmark.prompts or usual[count], spread) for count in counts)
+    count = intents.concurrency or USUAL_CONCURRENCY
+    usual = _REPETITIONS if benchmark.kind == LATENCY else _PER_CLIENT * count
+    return Load(
+        input=sum(prompt) // 2,
+        output=sum(answer) // 2,
+        concurrency=count,
+        prompts=benchmark.prompts or usual,
+        spread=min(_spread(prompt), _spread(answer)),
+    )
 
 
 def _spread(ends: tuple[int, int]) -> float:

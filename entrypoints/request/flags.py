@@ -14,6 +14,7 @@ LOAD_FORMAT = "--load-format"
 QUANTIZATION = "--quantization"
 DTYPE = "--dtype"
 OVERRIDES = "--hf-overrides"
+ROPE = "--rope-scaling"
 REMOTE_CODE = "--trust-remote-code"
 
 # devices and hosts
@@ -27,6 +28,8 @@ NODE_RANK = "--node-rank"
 MASTER = "--master-addr"
 MASTER_PORT = "--master-port"
 HEADLESS = "--headless"
+COMMANDS = "vllm.entrypoints.cli.main"
+"""The module of vLLM's own commands: `vllm serve`, `vllm bench`."""
 START_RANK = "--data-parallel-start-rank"
 DATA_ADDRESS = "--data-parallel-address"
 RPC_PORT = "--data-parallel-rpc-port"
@@ -37,6 +40,9 @@ ALL_REDUCE = "--disable-custom-all-reduce"
 
 HOSTS = (NODES, NODE_RANK, MASTER, MASTER_PORT)
 """Flags that every image takes, also where vLLM has none of them or Ray starts the ranks: plan/ranks.py."""
+SECRET_FILE = "--group-secret-file"  # noqa: S105 -- a flag's name
+GROUP_SECRET = "DRYDOCK_GROUP_SECRET"  # noqa: S105 -- a variable's name
+"""Drydock's own: the secret that hosts sign their reports with, serve/rank_protocol.py."""
 
 # memory and batches
 LENGTH = "--max-model-len"

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
-from entrypoints.request.flags import CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
+from entrypoints.request.access import Access
+from entrypoints.request.flags import API_KEY, CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.roles import Role
 
@@ -51,8 +52,9 @@ class UserFlags(NamedTuple):
     """All option strings of this image's vLLM; empty if the image did not record them."""
     intents: Intents = NONE
     """Goals that the user set instead of vLLM's flags."""
-    key: str = ""
-    """The API key of --api-key-file."""
+    access: Access = Access()
+    signs: bool = False
+    """Whether --group-secret-file is given."""
     role: Role = Role()
     """Which part of a request this server computes."""
     modelscope: bool = False
@@ -100,7 +102,11 @@ def parse_given(
             USAGE, f"{config.given}: vLLM accepts a config file only as two words", "write --config FILE"
         )
     if config:
-        flags = {**read_config(str(config.value)), **flags}
+        stated = read_config(str(config.value))
+        if API_KEY in stated and API_KEY in flags:
+            message = f"{stated[API_KEY].given} and {API_KEY}: both give the API key"
+            raise EntrypointError(USAGE, message, "give one of them")
+        flags = {**stated, **flags}
     given = _from_modelscope(UserFlags(flags, env, tokens, names, intents))
     _check_numbers(given)
     return given
@@ -226,7 +232,9 @@ def _completed(name: str, known: frozenset[str]) -> str:
 def _unknown(name: str, known: frozenset[str]) -> EntrypointError:
     from difflib import get_close_matches
 
-    close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    from entrypoints.request.arguments import FLAGS
+
+    close = get_close_matches(name, sorted({*known, *FLAGS}), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "--help lists drydock's flags, --help=all vLLM's"
     return EntrypointError(USAGE, f"unknown flag {name}: not a flag of drydock or of this image's vLLM", hint)
 

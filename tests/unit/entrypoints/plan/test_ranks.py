@@ -12,6 +12,7 @@ from entrypoints.core.records import RankPlan, ServePlan
 from entrypoints.plan import plan as command
 from entrypoints.plan.ranks import HEAD
 from entrypoints.request.arguments import Options
+from entrypoints.request.flags import GROUP_SECRET
 from entrypoints.request.vllm_flags import parse_given
 from entrypoints.serve.launch import prepare_host, run_first
 from tests.support import ranks
@@ -67,13 +68,6 @@ def test_a_rank_without_a_server_is_started_by_the_module_that_has_headless() ->
     assert made.stall == 0
 
 
-def test_a_wheel_of_another_name_is_started_by_drydocks_plugin() -> None:
-    made = plan("cpu-xeon8380-2s", "--nnodes", "2", "--node-rank", "1", "-tp", "2")
-
-    assert made.argv[1:4] == ("-m", "drydock_plugin.headless", "serve")
-    assert made.env["PYTHONPATH"] == "/opt/drydock/entrypoints/plugin"
-
-
 def test_the_rank_that_the_user_selects_is_the_plan_itself() -> None:
     for rank in range(3):
         made = plan("cuda-h100-8x", "--nnodes=3", "-r", str(rank), "--master-addr", "h", model=SMOLLM2)
@@ -95,6 +89,17 @@ def test_a_missing_address_is_a_finding_and_has_a_placeholder() -> None:
     assert f"--master-addr {HEAD}" in words(made.ranks[1])
     assert {finding.id for finding in made.findings} >= {"PLAN-120", "PLAN-121"}
     assert "PLAN-121" not in {finding.id for finding in (*given.findings, *engines.findings)}
+
+
+def test_reports_without_a_secret_are_a_finding() -> None:
+    given = parse_given((LLAMA.name, "--nnodes", "2"), {})
+    for settings, found in (
+        (given, True),
+        (given._replace(env={GROUP_SECRET: "s" * 16}), False),
+        (given._replace(signs=True), False),
+    ):
+        made = command.command(PROFILES["cuda-h100-8x"], FACTS["cuda-h100-8x"], LLAMA, settings)
+        assert ("PLAN-122" in {finding.id for finding in made.findings}) == found
 
 
 def test_a_server_is_not_started_without_the_first_hosts_address() -> None:
@@ -121,16 +126,24 @@ def test_every_communicator_gets_the_users_interface() -> None:
     assert plan("cuda-h100-8x", "--nnodes", "2").env["NCCL_SOCKET_IFNAME"] == "eth0"
 
 
-def test_ray_starts_the_ranks_where_the_platform_needs_it() -> None:
-    model = ranks.models()[ranks.DEEPSEEK + ranks.BFLOAT16]
-    made = ranks.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "10.0.0.1")
-    head, worker = made.ranks
+@pytest.mark.parametrize(
+    ("cluster", "counted", "interface"),
+    [
+        (Cluster("habana-gaudi3-8x", 2, ranks.DEEPSEEK + ranks.BFLOAT16), (), "HCCL_SOCKET_IFNAME"),
+        (Cluster("enflame-s60-8x", 4, ranks.R1_AWQ), ("--num-gpus", "8"), "ECCL_SOCKET_IFNAME"),
+    ],
+)
+def test_ray_starts_the_ranks_where_the_platform_needs_it(
+    cluster: Cluster, counted: tuple[str, ...], interface: str
+) -> None:
+    made = ranks.plan(cluster, ranks.models()[cluster.model], "--master-addr", "10.0.0.1")
+    head, worker = made.ranks[:2]
 
     assert made.before == head.before
-    assert head.before[0][-6:] == ("start", "--head", "--port", "6379", "--node-ip-address", "10.0.0.1")
+    assert head.before[0][3:] == ("start", "--head", "--port", "6379", "--node-ip-address", "10.0.0.1", *counted)
     assert "--distributed-executor-backend ray" in words(head)
-    assert worker.argv[-4:] == ("start", "--address", "10.0.0.1:6379", "--block")
-    assert worker.env["HCCL_SOCKET_IFNAME"] == "eth0"
+    assert worker.argv[3:] == ("start", "--address", "10.0.0.1:6379", *counted, "--block")
+    assert worker.env[interface] == "eth0"
 
 
 def test_vllm_does_not_get_the_number_of_hosts_with_ray() -> None:

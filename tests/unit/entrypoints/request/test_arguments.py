@@ -76,7 +76,8 @@ def test_health_keeps_its_words() -> None:
         (("plan", "--strict"), "--strict cannot be used with plan"),
         (("warm", "--exec"), "--exec cannot be used with warm"),
         (("serve", "--root", "x"), "--root requires --exec"),
-        (("check", "--jsn"), "unknown argument '--jsn'"),
+        (("check", "--jsn"), "unknown argument '--jsn'\n\nhint: did you mean --json?"),
+        (("version", "loudly"), "flags of version: --json"),
     ],
 )
 def test_misplaced_and_invalid_flags_are_refused(argv: tuple[str, ...], message: str) -> None:
