@@ -29,8 +29,9 @@ class Access(NamedTuple):
     """Seconds."""
     pause: float = 0.5
     """Seconds before the second attempt; doubled each time."""
-    patience: float = 300.0
-    """Seconds for a whole answer that is kept in memory, and after which a transfer that hardly advances ends."""
+    patience: float = 120.0
+    """Seconds for a whole answer that is kept in memory, also if it is requested again, and after which a transfer that
+    hardly advances ends. The pauses in between do not count."""
 
 
 def redact(url: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
-from drydock.model.record import IDENTIFIER, Setting, part
+from drydock.model.record import IDENTIFIER, part
 from drydock.model.running import Run
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import (
@@ -36,17 +37,26 @@ from drydock.model.variant import (
     Threshold,
     Variant,
 )
-from entrypoints.core.cascade import ACCELERATOR, STACK, VARIANT, cascade
+from entrypoints.core.settings_precedence import ACCELERATOR, STACK, VARIANT, cascade
 
 MATRIX = "matrix.yaml"
 HOST = "templates/host.yaml"
+ACCELERATORS = "templates/*/accelerator.yaml"
+STACKS = "templates/*/stacks/*.y*ml"
 
 
 def read_matrix(root: Path) -> tuple[Variant, ...]:
     """Read the matrix, every stack, and the accelerators that have stacks; return the variants, sorted by id.
 
-    Raises InputError with every problem found.
+    What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
+    names = (MATRIX, HOST, ACCELERATORS, STACKS)
+    paths = sorted(path for name in names for path in root.glob(name) if path.is_file())
+    return _read_matrix(root, tuple((path, path.read_bytes()) for path in paths))
+
+
+@lru_cache(maxsize=4)
+def _read_matrix(root: Path, _contents: tuple[tuple[Path, bytes], ...]) -> tuple[Variant, ...]:
     document = read_yaml(root / MATRIX, MATRIX)
     matrix = validate(Matrix, document)
     files = _read_stacks(root)
@@ -57,6 +67,7 @@ def read_matrix(root: Path) -> tuple[Variant, ...]:
         *_check_stacks(files, stacks, accelerators, used),
         *_check_rows(matrix, files, document),
         *_check_names(matrix, accelerators, document),
+        *_check_retired(matrix, document),
         *_check_defaults(matrix, files, document),
     ]
     if problems:
@@ -86,6 +97,10 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
     for variant in variants:
         if variant.answers_to(target):
             return variant
+    for variant in variants:
+        if target in variant.replaces:
+            hint = f"use --target {variant.id}; `git log -- images/{target}` lists commits with it"
+            raise TargetError(f"--target: the row {target!r} is retired: {variant.id} replaces it", hint=hint)
     known = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
     begin = [name for name in known if target and name.startswith(target)]
     likely = f"targets that begin with it: {', '.join(begin)}" if begin else _nearest_target(target, known)
@@ -148,10 +163,10 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
 
 def _read_stacks(root: Path) -> dict[str, StackFile]:
     """Read every stack, by id; the file is named for the stack, and the folder for its accelerator."""
-    accelerators = {path.parent.name for path in root.glob("templates/*/accelerator.yaml")}
+    accelerators = {path.parent.name for path in root.glob(ACCELERATORS)}
     found: dict[str, StackFile] = {}
     problems: list[Problem] = []
-    for path in sorted(root.glob("templates/*/stacks/*.y*ml")):
+    for path in sorted(root.glob(STACKS)):
         file, folder, name = str(path.relative_to(root)), path.parts[-3], path.name.removesuffix(".yaml")
         if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
             problems.append(
@@ -390,6 +405,7 @@ def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], docume
     owners: dict[str, str] = {name: f"the variant {name!r}" for name in matrix.variants}
     owners |= {name: f"the accelerator {name!r}" for name in accelerators}
     owners |= {"auto": "--target auto, the variant that fits a machine"}
+    owners |= {name: "a retired variant" for name in matrix.retired if name not in owners}
     for name, row in matrix.variants.items():
         if name in accelerators:
             yield (
@@ -401,6 +417,16 @@ def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], docume
                 where = ("variants", name, "aliases", index)
                 yield document.problem(where, f"alias {alias!r} is taken by {owners[alias]}"), ""
             owners.setdefault(alias, f"an alias of {name!r}")
+
+
+def _check_retired(matrix: Matrix, document: YamlDocument) -> Iterator[Problem]:
+    """Find retired ids that are in use again, and those whose replacement does not exist."""
+    for name, instead in matrix.retired.items():
+        if name in matrix.variants:
+            yield document.problem(("variants", name), "is the id of a retired variant"), "choose another id"
+        if instead not in matrix.variants:
+            text = f"unknown variant {instead!r}"
+            yield document.problem(("retired", name), text), nearest(instead, matrix.variants)
 
 
 def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Iterator[Problem]:
@@ -450,6 +476,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "thresholds": thresholds,
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
+            "replaces": tuple(sorted(old for old, instead in matrix.retired.items() if instead == name)),
             "kv_transfer": _transfer(stack, accelerator),
         }
     )
@@ -469,8 +496,7 @@ def _transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:
 
 def _settings(*holders: tuple[str, Accelerator | Stack | MatrixRow]) -> tuple[ResolvedSetting, ...]:
     chosen = cascade((origin, {**holder.env, **holder.serve}) for origin, holder in holders)
-    return tuple(_resolved(name, choice.value, choice.origin) for name, choice in sorted(chosen.items()))
-
-
-def _resolved(name: str, setting: Setting, origin: str) -> ResolvedSetting:
-    return ResolvedSetting(setting=name, origin=origin, **dict(setting))
+    return tuple(
+        ResolvedSetting(setting=name, origin=choice.origin, **dict(choice.value))
+        for name, choice in sorted(chosen.items())
+    )

@@ -22,6 +22,8 @@ from drydock.model.record import Record
 NAME = "mirrors.yaml"
 DEFAULT = "default"
 """The key in `indexes` for the index that pip uses if its configuration names none."""
+DEBIAN = "debian"
+"""The key in `indexes` for the Debian archive of a machine whose apt names none."""
 HINT = "credentials come from ~/.netrc (or the file that NETRC names), a registry's from docker login"
 
 
@@ -63,7 +65,7 @@ class Mirrors(Record):
     """Prefix of a repository's URL → the prefix that replaces it."""
     indexes: Mapping[str, Url] = {}
     """Prefix of the URL of an index, a Debian archive or a file → the prefix that replaces it.
-    `default` is the index that pip uses without configuration."""
+    `default` is the index that pip uses without configuration, `debian` the Debian archive if apt names none."""
 
 
 NONE = Mirrors()
@@ -79,7 +81,7 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     try:
         return validate(Mirrors, read_yaml(path, str(path)))
     except InputError as error:
-        blamed = HINT if b"@" in path.read_bytes() else "docs/mirrors.md shows each key"
+        blamed = HINT if b"@" in path.read_bytes() else "docs/lock.md#mirrors shows each key"
         raise InputError(*map(_redacted, error.problems), hint=error.hint or blamed) from None
 
 
@@ -95,7 +97,7 @@ def rewritten(url: str, prefixes: Mapping[str, str]) -> str:
     User and password are removed: they belong to the original host.
     """
     bare, known = _bare(url), sorted(prefixes, key=len, reverse=True)
-    found = next((prefix for prefix in known if prefix != DEFAULT and _begins(bare, prefix)), None)
+    found = next((prefix for prefix in known if prefix not in (DEFAULT, DEBIAN) and _begins(bare, prefix)), None)
     return _joined(prefixes[found], bare[len(found) :]) if found is not None else url
 
 

@@ -11,10 +11,14 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from drydock.core.amounts import byte_count, duration
 from entrypoints.core.redact import redact_text
+from entrypoints.core.text import one_line
 from entrypoints.core.text import printable as printable  # noqa: PLC0414 - for other modules, too
 
 if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
@@ -25,6 +29,10 @@ if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
 _COLOURS = {"error": "1;31", "warning": "1;33", "hint": "36"}
 """First word of a line → parameters of the escape that colours it on a terminal."""
 _verbose: list[bool] = [False]
+_written = [0.0]
+"""When the last line was written, by time.monotonic()."""
+BEAT = 15.0
+"""Seconds without a line after which a running step says that it still runs."""
 
 
 def on_terminal() -> bool:
@@ -52,12 +60,13 @@ def errors() -> Console:
 
 def log(text: str) -> None:
     """Write one line to standard error, printable and without secrets; an active progress display moves down."""
+    _written[0] = time.monotonic()
     sys.stderr.write(f"{_coloured(printable(redact_text(text)))}\n")
     sys.stderr.flush()
 
 
 def detail(text: str) -> None:
-    """Write a line to standard error if all that is done is asked for."""
+    """Write a line to standard error with --verbose."""
     if _verbose[0]:
         log(text)
 
@@ -80,14 +89,21 @@ def emit(text: str) -> None:
     sys.stdout.flush()
 
 
+def as_lines(lines: Iterable[str]) -> str:
+    """Return lines as text: a newline or an escape in what a registry or a file says begins no line of its own."""
+    return "".join(f"{one_line(line)}\n" for line in lines)
+
+
 @contextlib.contextmanager
 def step(name: str, total: int | None = None) -> Iterator[Step]:
     """Show a step while the block runs: its name, time and bytes, of `total` if given; then how long it took.
 
-    It is drawn on a terminal only, and not with --verbose. A step within a step is a line of its own.
+    It is drawn on a terminal, but not with --verbose. Else it writes a line at its end, and one each BEAT seconds in
+    which nothing else is written. A step within a step is a line of its own.
     """
     if not quiet():
-        yield Unseen()
+        with _written_as_lines(name) as lines:
+            yield lines
         return
     from drydock.core import display  # noqa: PLC0415 - imports rich
 
@@ -105,14 +121,43 @@ class Step(Protocol):
         """Count bytes."""
 
 
-class Unseen:
-    """A step without a terminal."""
+class Lines:
+    """A step that is written as lines, not drawn."""
 
-    def note(self, _text: str) -> None:
-        """Show nothing."""
+    def __init__(self, name: str) -> None:
+        self._name, self._begin, self._bytes, self._now = name, time.monotonic(), 0, ""
+        self.ended = threading.Event()
 
-    def advance(self, _count: int) -> None:
-        """Show nothing."""
+    def note(self, text: str) -> None:
+        """Say what the step does now; it is in the next line."""
+        self._now = f": {one_line(text)}"
+
+    def advance(self, count: int) -> None:
+        """Count bytes."""
+        self._bytes += count
+
+    def beat(self) -> None:
+        """Write a line each BEAT seconds in which nothing else was written, until the step ends."""
+        wait = BEAT
+        while not self.ended.wait(wait):
+            silent = time.monotonic() - max(_written[0], self._begin)
+            if silent >= BEAT:
+                log(f"{self} so far{self._now}")
+            wait = BEAT - min(silent, BEAT) or BEAT
+
+    def __str__(self) -> str:
+        return f"{self._name}: {duration(time.monotonic() - self._begin)}{byte_count(self._bytes, None)}"
+
+
+@contextlib.contextmanager
+def _written_as_lines(name: str) -> Iterator[Lines]:
+    lines = Lines(name)
+    threading.Thread(target=lines.beat, daemon=True).start()
+    try:
+        yield lines
+    finally:
+        lines.ended.set()
+    log(str(lines))
 
 
 def byte_progress() -> Progress:

@@ -7,16 +7,14 @@ import time
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.filesize import decimal
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from drydock.core.console import printable
+from drydock.core.amounts import byte_count, duration
 from entrypoints.core.redact import redact_text
+from entrypoints.core.text import printable
 
-WORTH_COUNTING = 1_000_000
-"""Bytes below which a step of unknown size shows none."""
 STYLES = {"done": "bold green", "failed": "bold red", "stopped": "bold yellow"}
 """How a step ended → the style of its name."""
 _running: list[Progress] = []
@@ -59,17 +57,7 @@ def shown(console: Console, name: str, total: int | None) -> Iterator[Shown]:
 
 def _result(name: str, how: str, seconds: float, size: int) -> Text:
     said = "" if how == "done" else f"  {how}"
-    return Text.assemble((f"  {name:10}", STYLES[how]), f"{_duration(seconds):>8}{_bytes(size, None)}{said}")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s" if seconds >= 60 else f"{seconds:.1f} s"  # noqa: PLR2004
-
-
-def _bytes(size: int, total: int | None) -> str:
-    if not total and size < WORTH_COUNTING:
-        return ""
-    return f"  {decimal(size)}" + (f" of {decimal(total)}" if total else "")
+    return Text.assemble((f"  {name:10}", STYLES[how]), f"{duration(seconds):>8}{byte_count(size, None)}{said}")
 
 
 @contextlib.contextmanager
@@ -92,5 +80,5 @@ class _State(ProgressColumn):
     """The time of a step, and its bytes where they are known."""
 
     def render(self, task: Task) -> Text:
-        size = _bytes(int(task.completed), None if task.total is None else int(task.total))
-        return Text(f"{_duration(task.elapsed or 0):>8}{size}", no_wrap=True)
+        size = byte_count(int(task.completed), None if task.total is None else int(task.total))
+        return Text(f"{duration(task.elapsed or 0):>8}{size}", no_wrap=True)

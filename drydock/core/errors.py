@@ -50,6 +50,10 @@ class FetchError(DrydockError):
     code = 4
 
 
+class IndexFailedError(FetchError):
+    """A package index does not answer, or answers with an error: whether it has a file is not known."""
+
+
 class GoneError(FetchError):
     """No configured server has a pinned file any more; the remedy is to lock again."""
 
@@ -125,7 +129,7 @@ class DriftError(DrydockError):
 
 
 class NotAskedError(DrydockError):
-    """Neither drift nor a vulnerability was found, but not everything could be asked about."""
+    """Neither drift nor a vulnerability was found, but not everything could be checked."""
 
     code = 16
 
@@ -137,12 +141,12 @@ class HardeningError(DrydockError):
 
 
 class AdvisoryError(DrydockError):
-    """A lock pins a version with a known vulnerability that no statement settles."""
+    """A lock pins a version with a known vulnerability."""
 
     code = 18
 
 
-class RolloutError(DrydockError):
+class VerifyError(DrydockError):
     """The servers of a topology are not ready, or do not exchange what they must."""
 
     code = 19

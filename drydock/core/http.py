@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -75,10 +77,34 @@ class Session(requests.Session):
             prepared_request.headers.pop("Authorization", None)
 
 
+REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (urllib3.exceptions.ProxyError, "the proxy refused the connection"),
+    (socket.gaierror, "the name of the server is not known (DNS)"),
+    (ssl.SSLCertVerificationError, "this machine does not trust the server's certificate"),
+    (ssl.SSLError, "the server does not speak TLS as expected"),
+    (ConnectionRefusedError, "the connection was refused"),
+    ((TimeoutError, urllib3.exceptions.TimeoutError, requests.Timeout), "no answer in time"),
+    ((ConnectionError, urllib3.exceptions.ProtocolError), "the connection broke before the answer was complete"),
+)
+"""What is found among the causes of an error → what it means. The first row that fits counts."""
+
+
 def reason(error: Exception) -> str:
-    """Describe an error without its URL, which may contain credentials."""
-    cause = error.__cause__ or error.__context__ or error
-    return f"{type(error).__name__} ({type(cause).__name__})"
+    """Say in plain words why a request failed, without its URL, which may contain credentials."""
+    causes = tuple(_causes(error))
+    for kinds, words in REASONS:
+        if any(isinstance(cause, kinds) for cause in causes):
+            return words
+    return f"{type(error).__name__} ({type(causes[-1]).__name__})"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what led to it. urllib3 keeps a cause in `reason`, requests in its arguments."""
+    yield error
+    inner = [error.__cause__ or error.__context__, getattr(error, "reason", None), *error.args]
+    for cause in inner:
+        if isinstance(cause, BaseException):
+            yield from _causes(cause)
 
 
 def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:

@@ -24,8 +24,3 @@ def cache_home(env: Mapping[str, str] = os.environ) -> Path:
             f"{folder}: the path of the cache folder contains '@' or ','", hint="set DRYDOCK_CACHE to another folder"
         )
     return folder
-
-
-def state_home(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of what this machine knows and the cache must not decide: drydock/ in XDG_STATE_HOME."""
-    return Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "drydock"

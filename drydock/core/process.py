@@ -1,9 +1,10 @@
-"""Settings of the process of a short-lived command."""
+"""Settings of the process of a short-lived command, and where it runs."""
 
 from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
 
 GC_THRESHOLD = 100_000
 """Allocations between two runs of the garbage collector. A command makes a million records, keeps them until it ends
@@ -17,3 +18,8 @@ def short_lived() -> None:
     os.umask(os.umask(0) | NOT_FOR_OTHERS)
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def in_ci(env: Mapping[str, str]) -> bool:
+    """Tell whether a CI service runs the command: each of them sets CI=true."""
+    return env.get("CI", "").lower() in ("true", "1")

@@ -28,9 +28,9 @@ from drydock.model.names import (
 )
 from drydock.model.record import Count, Digest, Epoch, Identifier, Platform, Record, Sha256
 
-Brought = Mapping[str, Path]
+SuppliedFolders = Mapping[str, Path]
 """Context → the folder that the operator named for it."""
-NOTHING: Brought = MappingProxyType({})
+NOTHING: SuppliedFolders = MappingProxyType({})
 
 
 class LockedDeb(Record):

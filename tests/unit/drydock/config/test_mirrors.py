@@ -72,12 +72,6 @@ def test_the_longest_prefix_counts() -> None:
     assert rewritten("https://a/b/c", {"https://a": "https://short", "https://a/b": "https://long"}) == "https://long/c"
 
 
-def test_a_base_is_named_at_its_mirror_and_its_digest_stays(env: dict[str, str], tmp_path: Path) -> None:
-    digest = f"sha256:{'a' * 64}"
-    base = LockedImageBase(kind="image", reference="docker.io/a/b:1", digest=digest, verified=True, source="")
-    assert _image(base, "linux/amd64", Store(tmp_path), env) == f"docker-image://mirror.example/hub/a/b:1@{digest}"
-
-
 def test_a_base_that_is_here_is_taken_from_here(env: dict[str, str], tmp_path: Path) -> None:
     layer = tmp_path / "layer.tar"
     layer.write_bytes(b"layer")
@@ -168,12 +162,6 @@ def test_a_password_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
         read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")})
     assert "er2" not in str(caught.value)
     assert "netrc" in str(caught.value) or "known" in str(caught.value) or "did you mean" in str(caught.value)
-
-
-def test_what_is_no_address_is_refused_with_its_place(tmp_path: Path) -> None:
-    (tmp_path / "mirrors.yaml").write_text("git:\n  https://git.example/: mirror.example\n")
-    with pytest.raises(InputError, match=r"expected an address with https://.*\(line 2, column"):
-        read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The row of vLLM's nightly builds: which wheel its requirement admits, and how one commit is chosen."""
+"""The row of vLLM's nightly builds: which wheel its requirement admits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from drydock.config.matrix import find, read_matrix
-from drydock.config.mirrors import rewritten
 from drydock.core.paths import ROOT
 
 VARIANT = find(read_matrix(ROOT), "cuda-nightly")
-(INDEX,) = VARIANT.indexes
 
 
 @pytest.mark.parametrize(
@@ -21,10 +19,3 @@ def test_the_requirement_admits_development_builds_after_the_release(version: st
     (vllm,) = [each for each in map(Requirement, VARIANT.requirements) if each.name == "vllm"]
 
     assert vllm.specifier.contains(version) is taken
-
-
-def test_only_vllm_comes_from_its_index_and_a_mirror_chooses_one_commit() -> None:
-    mirrors = {"https://wheels.vllm.ai/nightly": "https://wheels.vllm.ai/72d9c316d3f6ede485146fe5aabd4e61dbc59069"}
-
-    assert INDEX.packages == ("vllm",)
-    assert rewritten(INDEX.url, mirrors).endswith("/72d9c316d3f6ede485146fe5aabd4e61dbc59069/cu130")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
 from requests.adapters import BaseAdapter
 
-from drydock.core.http import Session, origin
+from drydock.core.http import Session, origin, reason
+
+if TYPE_CHECKING:
+    from tests.support.loopback import Loopback
 
 
 class Servers(BaseAdapter):
@@ -37,11 +41,6 @@ class Servers(BaseAdapter):
         """Nothing to close."""
 
 
-@pytest.mark.attack(
-    what="a registry redirects to another host that has a line in ~/.netrc",
-    before="the redirect carried that host's password",
-    after="a redirect to another scheme, host or port carries no password",
-)
 @pytest.mark.parametrize(
     ("target", "kept"),
     [
@@ -86,3 +85,21 @@ def test_a_password_does_not_come_back_after_a_foreign_redirect() -> None:
 )
 def test_an_origin_is_scheme_host_and_port(url: str, expected: str) -> None:
     assert origin(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://127.0.0.1:9/", "the connection was refused"),
+        ("https://{server}/", "the server does not speak TLS as expected"),
+        ("http://{silent}/", "no answer in time"),
+    ],
+)
+def test_why_a_request_failed_is_said_in_plain_words(url: str, words: str, server: Loopback) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = {"server": server.url.removeprefix("http://"), "silent": f"127.0.0.1:{silent.getsockname()[1]}"}
+        session = Session()
+        session.trust_env = False
+        with pytest.raises(requests.RequestException) as caught:
+            session.get(url.format(**addresses), timeout=0.5)
+    assert reason(caught.value) == words
