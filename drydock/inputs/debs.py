@@ -19,8 +19,8 @@ from debian.deb822 import Deb822
 from debian.debfile import DebFile
 
 from drydock.config.access import Access
+from drydock.config.mirrors import DEBIAN, path_of, rewritten
 from drydock.config.mirrors import read_mirrors as read_substitutes
-from drydock.config.mirrors import rewritten
 from drydock.config.validation import made
 from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
@@ -75,8 +75,12 @@ class DebianArchives(NamedTuple):
     """Keyring named in this machine's apt sources, if there is one."""
 
 
-PUBLIC = DebianArchives(("https://deb.debian.org/debian",), ("https://deb.debian.org/debian-security",))
-"""Debian's own address (https://www.debian.org/mirror/list), for a machine whose apt has no Debian archive."""
+DEFAULTS = {
+    "usr/share/python-apt/templates/Debian.info": r"^BaseURI: (\S+)",
+    "usr/bin/mmdebstrap": r"^If no I<MIRROR> option is provided, L<(\S+)> is used",
+}
+"""Where a distribution itself names Debian's archive, on a machine whose apt uses none: python-apt-common, which Ubuntu
+installs, and the manual of mmdebstrap, which is in the program."""
 
 
 def resolve_packages(
@@ -123,22 +127,22 @@ def parse_packages(text: str) -> tuple[LockedDeb, ...]:
 
 
 def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
-    """Return this machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else those of apt, else Debian's own address.
+    """Return this machine's Debian mirrors; mirrors.yaml replaces their addresses.
 
-    mirrors.yaml replaces their addresses.
+    DRYDOCK_DEBIAN_MIRROR, else apt's, else `debian` in mirrors.yaml, else the archive that the distribution names.
+    Raises FetchError if there is none.
     """
-    configured = _configured(env)
     prefixes = read_substitutes(env).indexes
+    configured = _configured(env, prefixes)
     return configured._replace(
         main=tuple(rewritten(root, prefixes) for root in configured.main),
         security=tuple(rewritten(root, prefixes) for root in configured.security),
     )
 
 
-def _configured(env: Mapping[str, str]) -> DebianArchives:
+def _configured(env: Mapping[str, str], prefixes: Mapping[str, str]) -> DebianArchives:
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
-        main, *rest = (root.rstrip("/") for root in env["DRYDOCK_DEBIAN_MIRROR"].split())
-        return DebianArchives((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
+        return _archives(env["DRYDOCK_DEBIAN_MIRROR"], env)
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as empty:
         Path(empty, "partial").mkdir()
         try:
@@ -147,8 +151,26 @@ def _configured(env: Mapping[str, str]) -> DebianArchives:
             uris = ""  # without apt
     mirrors = parse_uris(uris)
     if not mirrors.main:
-        return PUBLIC._replace(signed_by=env.get("DRYDOCK_DEBIAN_KEYRING"))
+        return _archives(prefixes.get(DEBIAN) or _default(path_of(env)), env)
     return mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
+
+
+def _archives(roots: str, env: Mapping[str, str]) -> DebianArchives:
+    main, *rest = (root.rstrip("/") for root in roots.split())
+    return DebianArchives((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
+
+
+def _default(configuration: Path, root: Path = Path("/")) -> str:
+    """Return the archive that the distribution names. Raises FetchError with the key to set in a mirrors.yaml."""
+    for name, pattern in DEFAULTS.items():
+        text = (root / name).read_text(errors="replace") if (root / name).is_file() else ""
+        if found := re.search(pattern, text, re.MULTILINE):
+            return found[1]
+    raise FetchError(
+        "this machine names no Debian archive: apt has none, and neither python-apt-common nor mmdebstrap is installed",
+        hint=f'name one in {configuration}:\n  indexes: {{{DEBIAN}: "https://MIRROR/debian"}}\n'
+        "or set DRYDOCK_DEBIAN_MIRROR to it",
+    )
 
 
 def parse_uris(text: str) -> DebianArchives:

@@ -48,20 +48,6 @@ class BareRepository(NamedTuple):
         env = self.environment | ({"GIT_WORK_TREE": str(tree)} if tree else {})
         return run(words, self.name, env, cwd=tree or self.folder, data=data, output=output)
 
-    def read(self, limit: int, *words: str) -> bytes:
-        """Return at most `limit` bytes that git prints. Raises FetchError if there are more, or if git fails."""
-        command, said = ["git", *SETTINGS, *words], f"{self.name}: git {words[0]} {words[-1]}"
-        out, err = subprocess.PIPE, subprocess.DEVNULL
-        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=out, stderr=err) as process:
-            printed = process.stdout.read(limit + 1) if process.stdout else b""
-            if len(printed) > limit:
-                process.kill()
-                raise FetchError(f"{said}: printed more than {limit} bytes")
-        _refuse_signal(said, process.returncode)
-        if process.returncode:
-            raise UnprovenError(f"{said}: objects are missing")
-        return printed
-
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment in which git runs on this repository."""

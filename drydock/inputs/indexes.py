@@ -7,7 +7,9 @@ has any version of it, the main one first: an extra index cannot replace a packa
 from __future__ import annotations
 
 import ast
+import functools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,14 +17,12 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from drydock.config.access import Access
-from drydock.config.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
+from drydock.config.mirrors import DEFAULT, Mirrors, path_of, read_mirrors, rewritten
 from drydock.core.errors import FetchError
 from drydock.core.http import origin
 
 SECTIONS = ("global", "download", "install", ":env:")
 """Sections of pip's configuration; later ones win."""
-PIPS_DEFAULT = "https://pypi.org/simple"
-"""The index that pip and uv use without configuration."""
 
 
 class Indexes(NamedTuple):
@@ -81,23 +81,38 @@ def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
 def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which uv uses pip's indexes, in order, and ignores its own configuration.
 
-    uv asks UV_INDEX in order, then UV_DEFAULT_INDEX, and stops at the first index that has the package.
+    uv asks UV_INDEX in order, then UV_DEFAULT_INDEX, and stops at the first index that has the package. So pip's
+    default index must be named if others come after it.
     The indexes are not arguments because every user of the machine can read the arguments of a process.
     """
     kept = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
-    *first, last = (indexes.main or (PIPS_DEFAULT if indexes.extra else None), *indexes.extra)
+    *first, last = (indexes.main or (pips_default() if indexes.extra else None), *indexes.extra)
     chosen = {
         "UV_DEFAULT_INDEX": last,
         "UV_INDEX": " ".join(url for url in first if url),
         "UV_FIND_LINKS": ",".join(indexes.find_links),
         "UV_INSECURE_HOST": " ".join(indexes.trusted_hosts),
         "UV_HTTP_TIMEOUT": str(int(indexes.timeout)),
+        "UV_HTTP_RETRIES": "1",  # each file is asked for several times in any case
         "SSL_CERT_FILE": indexes.certificates,
         "SSL_CLIENT_CERT": indexes.client_certificate,
         "HTTP_PROXY": indexes.proxy,
         "HTTPS_PROXY": indexes.proxy,
     }
     return kept | {name: value for name, value in chosen.items() if value}
+
+
+@functools.cache
+def pips_default() -> str:
+    """Return the index that pip uses without configuration, which its help names. Raises FetchError."""
+    command = [sys.executable, "-m", "pip", "--isolated", "download", "--help"]
+    env = {"COLUMNS": "1000"}  # otherwise the text has line breaks
+    text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"--index-url <url>.*?\(default (https://[^\s()]+)\)", text)
+    if not found:
+        hint = f"name one in {path_of(os.environ)}:\n  indexes: {{{DEFAULT}: https://MIRROR/simple}}"
+        raise FetchError("pip does not say which index is its default", hint=hint)
+    return found[1]
 
 
 def single(indexes: Indexes) -> tuple[Indexes, ...]:

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from drydock.config.access import Access
-from drydock.core.console import log
+from drydock.core.console import as_lines, log
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import checksum, dumps, exclusive, file_sha256, parse_json, read_bounded
 from drydock.core.paths import cache_home
@@ -115,7 +115,7 @@ def report(pulled: Pulled) -> str:
         f"{pulled.name} of {pulled.hub} at {pulled.revision}; hashes: {MANIFEST}",
     ]
     lines += [f"left out, --everything takes it: {path}" for path in pulled.left_out]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def _is_other(path: str, files: Iterable[HubFile]) -> bool:

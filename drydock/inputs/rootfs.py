@@ -25,7 +25,7 @@ from drydock.core.files import checksum, exclusive
 from drydock.engine import daemon
 from drydock.inputs.store import Store, whole_folder
 from drydock.model.locked import LockedDeb
-from drydock.oci.layout import intact, one_layer_digest, read_digest, write_layout
+from drydock.oci.layout import intact, read_digest, write_layout
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders that are links into /usr in Debian since bookworm."""
@@ -121,11 +121,6 @@ def _make(source: Packages, store: Store, final: Path) -> None:
             _run_mmdebstrap(image, source, file)
         _add_dev(layer, source.epoch)
         write_layout(layout, layer, source.platform, source.epoch, _author(source.suite))
-
-
-def digest_of(layer_sha256: str, size: int, suite: str, platform: str, epoch: int) -> str:
-    """Return the digest of the base whose only layer is a tar file of this hash and size in bytes. Pure."""
-    return one_layer_digest(layer_sha256, size, platform, epoch, _author(suite))
 
 
 def _author(suite: str) -> str:

@@ -16,7 +16,7 @@ from drydock.config.validation import made
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import below
-from drydock.inputs import git, packs, trees, wheels
+from drydock.inputs import git, git_objects, source_tree, wheels
 from drydock.inputs.indexes import access, read_indexes
 from drydock.inputs.store import Store, whole_folder
 from drydock.inputs.transfer import Wanted, download
@@ -37,7 +37,7 @@ def resolve_source(
         pin = LockedSource(name=source.name, url=source.url, sha256=source.sha256, source=source.source)
         return pin.model_copy(update={"verified": proven})
     if source.commit:
-        stored_already = packs.proves(source.name, source.commit, store, env)
+        stored_already = git_objects.proves(source.name, source.commit, store, env)
         return _locked_git(source, source.commit, verified=stored_already, origin=source.source)
     return _locked_git(source, ask(source, env), verified=True, origin="the repository")
 
@@ -55,8 +55,8 @@ def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[
             wanted = Wanted(source.filename, source.sha256, None, (source.url,))
             download(store, [wanted], access(read_indexes(env), env))
         return store.path(source.sha256)
-    packs.fetch(source.name, source.repository, str(source.commit), store, env)
-    return packs.path(str(source.commit), store)
+    git_objects.fetch(source.name, source.repository, str(source.commit), store, env)
+    return git_objects.path(str(source.commit), store)
 
 
 def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
@@ -67,11 +67,11 @@ def folder(source: LockedSource, target: Environment, store: Store, env: Mapping
     with whole_folder(final) as fresh:
         if not source.commit:
             store.verify(key)
-            trees.unpack(archive, fresh, source.name)
+            source_tree.unpack(archive, fresh, source.name)
         else:
-            packs.check_out(source.name, key, fresh, store, env)
-        trees.settle(fresh, key)
-        if os.path.lexists(final) and (final.is_symlink() or not trees.same(fresh, final)):
+            git_objects.check_out(source.name, key, fresh, store, env)
+        source_tree.settle(fresh, key)
+        if os.path.lexists(final) and (final.is_symlink() or not source_tree.same(fresh, final)):
             log(f"{final}: not the files of {source.name} {key[:12]}: unpacked again")
             _remove(final)
     return final
@@ -90,7 +90,7 @@ def stored(source: LockedSource, store: Store) -> bool:
         return store.has(source.sdist.sha256, source.sdist.size)
     if source.sha256:
         return store.has(source.sha256)
-    return packs.path(str(source.commit), store).is_file()
+    return git_objects.path(str(source.commit), store).is_file()
 
 
 def _locked_git(source: SourceCode, commit: str, *, verified: bool, origin: str) -> LockedSource:
@@ -116,7 +116,7 @@ def is_lost(source: SourceCode, commit: str, env: Mapping[str, str] = os.environ
 
     Such a commit may be deleted by the host at any time. False for a source without tag or branch. Raises FetchError.
     """
-    if not source.ref or source.sdist or packs.COMMIT.fullmatch(source.ref):
+    if not source.ref or source.sdist or git_objects.COMMIT.fullmatch(source.ref):
         return False
     refs = _refs(source, env)
     if commit in refs.values():

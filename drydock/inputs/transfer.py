@@ -73,7 +73,10 @@ def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
 
 
 def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int]:
-    """Ask servers for the sizes of files, given as (key, URL); return key → bytes, without those of unknown size."""
+    """Ask servers for the sizes of files, given as (key, URL); return key → bytes, without those of unknown size.
+
+    Raises FetchError for a size that no file has.
+    """
     with ThreadPoolExecutor(WORKERS) as pool:
         sizes = pool.map(lambda file: _ask_size(file[1], access), files)
         return {key: size for (key, _), size in zip(files, sizes, strict=True) if size is not None}
@@ -89,10 +92,12 @@ def _ask_size(original: str, access: Access) -> int | None:
             response = session.head(url, allow_redirects=True, stream=True, **request_options(access, url))
     except requests.RequestException:
         return None  # the caller then fetches the file, which reports the error
-    size = response.headers.get("Content-Length", "")
+    size = parse_size(response.headers.get("Content-Length", ""))
     if not response.ok or "Content-Encoding" in response.headers:
         return None
-    return parse_size(size)
+    if size is not None and size > LARGEST_FILE:
+        raise FetchError(f"{redact(url)}: Content-Length is {size}, expected at most {LARGEST_FILE} bytes")
+    return size
 
 
 def _download_all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from drydock.config.validation import made
-from drydock.core.errors import InputError
+from drydock.core.errors import IndexFailedError, InputError
 from drydock.core.files import read_bounded
 from drydock.inputs.indexes import Indexes, uv_environment
 from drydock.model.locked import LockedWheel
@@ -31,6 +31,10 @@ LARGEST_PYLOCK = 64 << 20
 INDEX_HINT = (
     "add an index or a folder that has it to pip's configuration "
     "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
+)
+FAILED_HINT = (
+    "if this index is wrong, set another in pip's configuration (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or pip.conf; "
+    "`./.venv/bin/pip config list` prints it) or in mirrors.yaml; if it is right, check the network, proxy and login"
 )
 WHEEL_HINT = (
     "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
@@ -80,7 +84,7 @@ class Candidate(NamedTuple):
 def run_uv(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
-    """Run uv; raise InputError with its message."""
+    """Run uv; raise InputError with its message, or IndexFailedError if an index does not answer or refuses."""
     if target.machine not in UV_MACHINES:
         raise InputError(f"{target.machine}: uv cannot resolve for this machine, only for {', '.join(UV_MACHINES)}")
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
@@ -96,6 +100,8 @@ def run_uv(
         result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
         if result.returncode:
             message = result.stderr.strip()
+            if failure := failed_index(message):
+                raise IndexFailedError(failure, hint=FAILED_HINT)
             raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
         return parse_pylock(read_bounded(output, LARGEST_PYLOCK).decode())
 
@@ -154,6 +160,20 @@ def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
 def uv_binary() -> Path:
     """Return the path of uv in drydock's own environment."""
     return Path(sys.executable).parent / "uv"
+
+
+def failed_index(message: str) -> str:
+    """Return which index uv could not use, and what it said; empty if every index answered.
+
+    A refusal by its status (401, 403) is only a hint in uv's message. The last cause is the most exact one.
+    """
+    if refusal := re.search(r"hint: (An index .*\b40[13]\b[^.\n]*)", message):
+        return refusal[1]
+    address = re.search(r"Failed to fetch: `?(\S+?)/[^/\s]*/?`?$", message, re.MULTILINE)
+    if not address:
+        return ""
+    cause = re.findall(r"cause: (.+)", message)[-1].partition(" for url (")[0]
+    return f"the index {address[1]} failed: {cause}"
 
 
 def _hint(message: str) -> str:

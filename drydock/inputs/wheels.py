@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import platform as host
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -16,11 +16,12 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
 from drydock.config.mirrors import path_of
-from drydock.core.errors import GoneError, InputError
+from drydock.core.console import log
+from drydock.core.errors import GoneError, IndexFailedError, InputError
 from drydock.inputs.indexes import Indexes, access, public, read_indexes, single
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, ask_sizes, download
-from drydock.inputs.uv import INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
+from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
@@ -35,6 +36,8 @@ MACHINES = {
 OLDEST_GLIBC = {"x86_64": 5}
 """The oldest glibc for manylinux (PEP 600); 17 on other machines."""
 LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+SHOWN = 3
+"""Wheels that an error names, of those that were not found."""
 NOWHERE = "no configured index has it"
 
 
@@ -132,6 +135,7 @@ def locate(
     """Return sha256 → URL of every wheel that an index has.
 
     Asks the machine's indexes together, then each one alone, then each public index for its own packages.
+    Raises IndexFailedError if a wheel was not found, and an index that may have it does not answer or refuses.
     """
     missing = {wheel.sha256: wheel for wheel in wheels}
     special = {name for index in publics for name in index.packages}
@@ -139,14 +143,26 @@ def locate(
     rounds = [(indexes, usual), *((place, usual | special) for place in single(indexes))]
     rounds += [(public(indexes, index.url, env), set(index.packages)) for index in publics]
     urls: dict[str, str] = {}
+    failed: set[str] = set()
     for configuration, names in rounds:
         wanted = tuple(wheel for wheel in missing.values() if wheel.name in names)
-        for batch in _batches(wanted, target, configuration, env):
-            urls |= {c.sha256: c.url for c in batch if c.sha256 in missing}
+        try:
+            for batch in _batches(wanted, target, configuration, env):
+                urls |= {c.sha256: c.url for c in batch if c.sha256 in missing}
+        except IndexFailedError as error:
+            failed |= {*error.problems}
         missing = {sha256: wheel for sha256, wheel in missing.items() if sha256 not in urls}
         if not missing:
-            break
+            return urls
+    if failed:
+        raise IndexFailedError(*sorted(failed), _not_found(missing.values()), hint=FAILED_HINT)
     return urls
+
+
+def _not_found(wheels: Collection[LockedWheel]) -> str:
+    names = sorted(wheel.filename for wheel in wheels)
+    rest = len(names) - SHOWN
+    return f"not found: {', '.join(names[:SHOWN])}{f' and {rest} more wheels' if rest > 0 else ''}"
 
 
 def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
@@ -222,6 +238,7 @@ def _batches(
         yield run_uv(ResolveRequest(pins, no_deps=True), target, indexes, env)
     except InputError:
         if len(wheels) > 1:
+            log(f"no index has all of {len(wheels)} wheels: each half is looked for separately")
             middle = len(wheels) // 2
             yield from _batches(wheels[:middle], target, indexes, env)
             yield from _batches(wheels[middle:], target, indexes, env)
@@ -272,7 +289,7 @@ def _from_first_place(
     for place in (*single(indexes), public(indexes, index.url, env)):
         try:
             return choose(run_uv(request, target, place, env), target), place
-        except InputError as error:
+        except (InputError, IndexFailedError) as error:
             said = error.problems[0]
     wanted = ", ".join(request.requirements)
     raise InputError(f"{wanted}: {_nowhere(name, (index,))}\n{said}", hint=_where(name, (index,), env))

@@ -17,7 +17,6 @@ from drydock.inputs import debs
 from drydock.inputs.debs import (
     KEYRING,
     KEYRINGS,
-    PUBLIC,
     DebianArchives,
     _keyring,
     fetch_packages,
@@ -34,11 +33,11 @@ from drydock.inputs.debs import (
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import _auth
 from drydock.model.locked import LockedDeb
+from tests.support.hashes import sha256
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
 
-Sha256 = Callable[[bytes], str]
 URIS = """\
 'http://mirror.example/debian/dists/bookworm/InRelease' mirror.example_debian_dists_bookworm_InRelease 0
 'http://mirror.example/debian/dists/bookworm-updates/InRelease' x 0
@@ -105,11 +104,6 @@ def test_options_and_logins_of_apt_are_read() -> None:
     }
 
 
-@pytest.mark.attack(
-    what="an archive of apt without TLS is on a host that has a password for https in apt's auth.conf",
-    before="no password of auth.conf was sent to any archive: they were kept by host, and looked up by origin",
-    after="a password is sent only to its scheme, host and port, and an entry without scheme means https",
-)
 def test_a_password_of_apt_is_sent_to_its_own_archive_only() -> None:
     access = Access(credentials=dict(parse_logins("machine m.example/debian login user password secret\n")))
     asked = ("https://m.example/debian/a.deb", "http://m.example/a.deb", "https://m.example:8443/a.deb")
@@ -132,9 +126,7 @@ def test_every_mirror_is_tried_and_then_the_snapshot_archive() -> None:
     )
 
 
-def test_a_package_removed_from_the_mirrors_comes_from_the_snapshot_archive(
-    server: Loopback, store: Store, sha256: Sha256
-) -> None:
+def test_a_package_removed_from_the_mirrors_comes_from_the_snapshot_archive(server: Loopback, store: Store) -> None:
     deb = DEB.model_copy(update={"sha256": sha256(b"bash")})
     server.files[f"/archive/20261121T041500Z/{DEB.filename}"] = b"bash"
     env = {
@@ -273,14 +265,34 @@ def test_a_suite_that_others_have_too_identifies_debian_only_with_its_folder_or_
     assert parse_uris(stable.format("d/dists/stable-updates")).main == ("https://m.example/d",)
 
 
-def test_without_a_debian_archive_in_apt_debians_own_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_debian_archive_in_apt_mirrors_yaml_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("drydock.inputs.debs._apt", lambda *_: NOBLE)
-    assert read_mirrors({}) == PUBLIC
-    assert read_mirrors({"DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}).signed_by == "/key.gpg"
+    (tmp_path / "mirrors.yaml").write_text("indexes: {debian: https://m.example/debian/}\n")
+    env = {"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml"), "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
+    expected = ("https://m.example/debian",), ("https://m.example/debian-security",), "/key.gpg"
+    assert read_mirrors(env) == expected
+
+
+def test_otherwise_the_distribution_names_debians_archive(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="names no Debian archive") as caught:
+        debs._default(Path("/home/mirrors.yaml"), tmp_path)
+    assert 'in /home/mirrors.yaml:\n  indexes: {debian: "https://MIRROR/debian"}' in caught.value.hint
+    texts = {
+        "usr/bin/mmdebstrap": "If no I<MIRROR> option is provided, L<http://one.example/debian> is used.\n",
+        "usr/share/python-apt/templates/Debian.info": "Suite: a\nBaseURI: https://two.example/debian/\nBaseURI: x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    assert debs._default(Path(), tmp_path) == "https://two.example/debian/"
+    (tmp_path / "usr/share/python-apt/templates/Debian.info").unlink()
+    assert debs._default(Path(), tmp_path) == "http://one.example/debian"
 
 
 def test_a_missing_keyring_is_fetched_by_its_hash(
-    server: Loopback, tmp_path: Path, make_deb: Callable[..., bytes], sha256: Sha256, monkeypatch: pytest.MonkeyPatch
+    server: Loopback, tmp_path: Path, make_deb: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = make_deb({"Package": "debian-archive-keyring"}, {f"./usr/share/keyrings/{KEYRINGS[0]}": b"keys"})
     monkeypatch.setattr(debs, "KEYRING", KEYRING.model_copy(update={"sha256": sha256(data), "size": len(data)}))

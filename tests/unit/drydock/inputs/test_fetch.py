@@ -16,8 +16,8 @@ from drydock.inputs import fetch as fetching
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
+from tests.support.hashes import sha256
 
-Sha256 = Callable[[bytes], str]
 DIGEST = f"sha256:{'1' * 64}"
 
 
@@ -32,13 +32,13 @@ def tool() -> bytes:
     return buffer.getvalue()
 
 
-def _wheel(name: str, data: bytes, sha256: Sha256, version: str = "1.0") -> LockedWheel:
+def _wheel(name: str, data: bytes, version: str = "1.0") -> LockedWheel:
     file = f"{name}-{version}-py3-none-any.whl"
     return LockedWheel(name=name, version=version, filename=file, size=len(data), sha256=sha256(data))
 
 
-def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Store, sha256: Sha256) -> None:
-    torch, numpy, vllm = (_wheel(name, name.encode(), sha256) for name in ("torch", "numpy", "vllm"))
+def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Store) -> None:
+    torch, numpy, vllm = (_wheel(name, name.encode()) for name in ("torch", "numpy", "vllm"))
     for wheel in (torch, numpy, vllm):
         store.add([wheel.name.encode()], wheel.sha256, wheel.name)
     folder = fetching.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store)
@@ -56,35 +56,11 @@ def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Sto
     )
 
 
-def test_a_changed_wheel_in_a_build_context_is_restored(store: Store, sha256: Sha256) -> None:
-    torch = _wheel("torch", b"torch", sha256)
-    store.add([b"torch"], torch.sha256, torch.name)
-    folder = fetching.wheel_folder({"torch": (torch,)}, store)
-    (folder / "torch" / torch.filename).unlink()
-    (folder / "torch" / torch.filename).write_bytes(b"tarch")
-
-    assert fetching.wheel_folder({"torch": (torch,)}, store) == folder
-    assert (folder / "torch" / torch.filename).read_bytes() == b"torch"
-
-
-def test_a_changed_wheel_in_the_store_is_removed_and_reported(store: Store, sha256: Sha256) -> None:
-    torch = _wheel("torch", b"torch", sha256)
-    store.add([b"torch"], torch.sha256, torch.name)
-    folder = fetching.wheel_folder({"torch": (torch,)}, store)
-    (folder / "torch" / torch.filename).write_bytes(b"tarch")  # the same file as in the store: a hard link
-
-    with pytest.raises(FetchError, match="changed on the disk"):
-        fetching.wheel_folder({"torch": (torch,)}, store)
-    assert not store.has(torch.sha256)
-
-
-def test_the_tools_folder_has_executables_from_wheels_and_scripts(
-    store: Store, sha256: Sha256, tool: bytes, tmp_path: Path
-) -> None:
+def test_the_tools_folder_has_executables_from_wheels_and_scripts(store: Store, tool: bytes, tmp_path: Path) -> None:
     (tmp_path / "templates" / "tools").mkdir(parents=True)
     (tmp_path / "templates" / "tools" / "compile.py").write_text("pass\n")
     store.add([tool], sha256(tool), "uv")
-    folder = fetching.tool_folder((_wheel("uv", tool, sha256),), tmp_path, store)
+    folder = fetching.tool_folder((_wheel("uv", tool),), tmp_path, store)
     assert (folder / "uv").read_bytes() == b"\x7fELF"
     assert stat.S_IMODE((folder / "uv").stat().st_mode) == 0o755
     assert (folder / "compile.py").read_text() == "pass\n"
@@ -105,16 +81,14 @@ def variant() -> Variant:
 
 
 @pytest.fixture
-def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256, tool: bytes) -> Lock:
+def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], tool: bytes) -> Lock:
     """Return a lock of an image base, and of a wheel and a tool that are in pip's folder."""
     folder = Path(env["PIP_FIND_LINKS"])
     name, data = make_wheel("app", "1.0")
     (folder / name).write_bytes(data)
     (folder / "uv-1.0-py3-none-any.whl").write_bytes(tool)
     base = LockedImageBase(kind="image", reference="debian:12", digest=DIGEST, verified=False, source="a test")
-    platform = LockedPlatform(
-        base=base, layers={"all": (_wheel("app", data, sha256),)}, tools=(_wheel("uv", tool, sha256),)
-    )
+    platform = LockedPlatform(base=base, layers={"all": (_wheel("app", data),)}, tools=(_wheel("uv", tool),))
     return Lock(
         schema_=1,
         variant="cpu-vllm0.32",

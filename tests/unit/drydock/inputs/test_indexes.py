@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pip._internal.models.index import PyPI
+
 from drydock.inputs.indexes import access, parse_config, read_indexes, single, uv_environment
 
 CONFIG = """\
@@ -45,7 +47,7 @@ def test_uv_uses_pips_indexes_and_ignores_its_own_configuration() -> None:
 
 def test_pips_default_index_comes_before_extra_indexes() -> None:
     variables = uv_environment(parse_config("global.extra-index-url='https://one.example/simple'\n"), {})
-    assert variables["UV_INDEX"] == "https://pypi.org/simple"
+    assert variables["UV_INDEX"] == PyPI.simple_url
     assert variables["UV_DEFAULT_INDEX"] == "https://one.example/simple"
 
 

@@ -4,11 +4,11 @@ import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drydock.core.errors import FetchError, InputError
+from drydock.core.errors import FetchError, IndexFailedError, InputError
 from drydock.inputs.store import Store
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest, parse_pylock
 from drydock.inputs.wheels import (
@@ -23,41 +23,55 @@ from drydock.inputs.wheels import (
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
+from tests.support.hashes import sha256
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
 
 TARGET = Environment("3.11", "x86_64", 36)
-Wheel = Callable[..., tuple[str, bytes]]
-Publish = Callable[..., None]
+Wheel = tuple[str, bytes]
 
 
-@pytest.fixture
-def publish(server: Loopback, sha256: Callable[[bytes], str]) -> Publish:
-    """Return a function that puts files on a simple index (PEP 503) of the loopback server."""
+class Site:
+    """A simple index (PEP 503) on the loopback server, and a machine whose pip uses it alone."""
 
-    def act(*files: tuple[str, bytes], index: str = "simple") -> None:
+    def __init__(self, server: Loopback, folder: Path, make_wheel: Callable[..., Wheel]) -> None:
+        self.server, self.wheel, self.folder, self.store = server, make_wheel, folder, Store(folder / "cache")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+        self.env = {**kept, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{server.url}/simple",
+                    "UV_CACHE_DIR": str(folder / "uv"), "NO_PROXY": "127.0.0.1"}  # fmt: skip
+
+    def publish(self, *files: Wheel, index: str = "simple") -> None:
+        """Put files on an index."""
         for name, data in files:
-            project = name.partition("-")[0].replace("_", "-")
-            page = f"/{index}/{project}/"
-            server.files[f"/{index}/files/{name}"] = data
+            page = f"/{index}/{name.partition('-')[0].replace('_', '-')}/"
+            self.server.files[f"/{index}/files/{name}"] = data
             link = f'<a href="/{index}/files/{name}#sha256={sha256(data)}">{name}</a>\n'
-            server.files[page] = server.files.get(page, b"") + link.encode()
+            self.server.files[page] = self.server.files.get(page, b"") + link.encode()
 
-    return act
+    def resolve(self, *requirements: str, target: Environment = TARGET, **more: Any) -> tuple[LockedWheel, ...]:
+        return resolve_wheels(ResolveRequest(requirements, **more), target, self.store, self.env)
+
+    def versions(self, *requirements: str, **more: Any) -> dict[str, str]:
+        """Return what requirements become: name → version."""
+        return {wheel.name: wheel.version for wheel in self.resolve(*requirements, **more)}
+
+    def fetch(self, *wheels: LockedWheel, public: tuple[PublicIndex, ...] = ()) -> None:
+        fetch_wheels(wheels, TARGET, self.store, self.env, public)
+
+    def log_in(self) -> None:
+        """Give pip's index a password."""
+        self.env["PIP_INDEX_URL"] = f"{self.server.url.replace('//', '//user:s3cret@')}/simple"
+
+    def asked(self, index: str) -> set[str]:
+        """Return the projects that somebody asked an index for."""
+        paths = (path for path, *_ in self.server.requests)
+        return {path.split("/")[2] for path in paths if path.startswith(f"/{index}/") and path.endswith("/")}
 
 
 @pytest.fixture
-def env(server: Loopback, tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which pip uses only the loopback index."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
-    return {
-        **kept,
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_INDEX_URL": f"{server.url}/simple",
-        "UV_CACHE_DIR": str(tmp_path / "uv"),
-        "NO_PROXY": "127.0.0.1",
-    }
+def site(server: Loopback, tmp_path: Path, make_wheel: Callable[..., Wheel]) -> Site:
+    return Site(server, tmp_path, make_wheel)
 
 
 def _candidate(filename: str) -> Candidate:
@@ -89,15 +103,12 @@ def test_tags_go_from_the_glibc_of_the_base_down_to_manylinux1() -> None:
     assert platforms[-2:] == ["manylinux1_x86_64", "linux_x86_64"]
 
 
-def test_the_base_determines_the_glibc() -> None:
+def test_the_base_determines_the_glibc_or_gives_it() -> None:
     debian = DebianBase(kind="debian", suite="bookworm", packages=())
     ubuntu = ImageBase(kind="image", reference="registry.example/any:1", release="ubuntu:24.04")
+    kylin = ubuntu.model_copy(update={"release": "kylin:v10", "glibc": "2.28"})
     assert environment("3.11", "linux/amd64", debian) == TARGET
     assert environment("3.12", "linux/arm64", ubuntu) == Environment("3.12", "aarch64", 39)
-
-
-def test_a_base_may_give_its_glibc() -> None:
-    kylin = ImageBase(kind="image", reference="registry.example/kylin:v10", release="kylin:v10", glibc="2.28")
     assert environment("3.11", "linux/arm64", kylin) == Environment("3.11", "aarch64", 28)
 
 
@@ -106,10 +117,10 @@ def test_a_base_of_unknown_glibc_is_an_error() -> None:
         environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
 
 
-def test_a_platform_that_uv_does_not_know_is_an_error(env: dict[str, str], store: Store) -> None:
+def test_a_platform_that_uv_does_not_know_is_an_error(site: Site) -> None:
     target = environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
     with pytest.raises(InputError, match="s390x: uv cannot resolve for this machine"):
-        resolve_wheels(ResolveRequest(("app",)), target, store, env)
+        site.resolve("app", target=target)
 
 
 def test_names_in_a_pylock_are_normalised_and_unquoted() -> None:
@@ -136,138 +147,129 @@ def test_a_file_whose_index_publishes_no_hash_is_an_error() -> None:
         parse_pylock(text)
 
 
-def test_requirements_become_pins_that_can_be_fetched(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
-) -> None:
-    app, lib = make_wheel("app", "1.0", "lib>=1"), make_wheel("lib", "1.5")
-    publish(app, lib, make_wheel("lib", "0.9"))
-    wheels = resolve_wheels(ResolveRequest(("app",)), TARGET, store, env)
+def test_requirements_become_pins_that_can_be_fetched(site: Site) -> None:
+    app, lib = site.wheel("app", "1.0", "lib>=1"), site.wheel("lib", "1.5")
+    site.publish(app, lib, site.wheel("lib", "0.9"))
+    wheels = site.resolve("app")
     assert [(wheel.name, wheel.version, wheel.size) for wheel in wheels] == [
         ("app", "1.0", len(app[1])),
         ("lib", "1.5", len(lib[1])),
     ]
-    assert not store.has(sha256(lib[1]))
-    fetch_wheels(wheels, TARGET, store, env)
-    assert store.path(sha256(lib[1])).read_bytes() == lib[1]
+    assert not site.store.has(sha256(lib[1]))
+    site.fetch(*wheels)
+    assert site.store.path(sha256(lib[1])).read_bytes() == lib[1]
 
 
-def test_a_source_distribution_is_pinned_without_building_it(
-    publish: Publish, env: dict[str, str], store: Store, tmp_path: Path
-) -> None:
+def test_a_source_distribution_is_pinned_without_building_it(site: Site, tmp_path: Path) -> None:
     archive = tmp_path / "app-1.0.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("app-1.0/setup.py"))
-    publish((archive.name, archive.read_bytes()))
-    pin = resolve_sdist("app==1.0", TARGET, store, env)
-    fetch_sdists((pin,), TARGET, store, env)
+    site.publish((archive.name, archive.read_bytes()))
+    pin = resolve_sdist("app==1.0", TARGET, site.store, site.env)
+    fetch_sdists((pin,), TARGET, site.store, site.env)
 
     assert (pin.name, pin.version, pin.filename, pin.size) == ("app", "1.0", archive.name, archive.stat().st_size)
-    assert store.has(pin.sha256, pin.size)
+    assert site.store.has(pin.sha256, pin.size)
 
 
-def test_dependencies_of_an_excluded_distribution_are_excluded_too(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
-) -> None:
-    publish(make_wheel("app", "1.0", "triton", "lib"), make_wheel("triton", "3.0", "huge"), make_wheel("huge", "1.0"))
-    publish(make_wheel("lib", "1.0"))
-    wheels = resolve_wheels(ResolveRequest(("app",), exclude=("triton",)), TARGET, store, env)
-    assert [wheel.name for wheel in wheels] == ["app", "lib"]
+def test_dependencies_of_an_excluded_distribution_are_excluded_too(site: Site) -> None:
+    site.publish(site.wheel("app", "1.0", "triton", "lib"), site.wheel("triton", "3.0", "huge"))
+    site.publish(site.wheel("huge", "1.0"), site.wheel("lib", "1.0"))
+    assert site.versions("app", exclude=("triton",)) == {"app": "1.0", "lib": "1.0"}
 
 
-def test_an_override_wins_over_the_dependency_of_a_distribution(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
-) -> None:
-    publish(make_wheel("app", "1.0", "lib==1.0"), make_wheel("lib", "1.0"), make_wheel("lib", "2.0"))
-    wheels = resolve_wheels(ResolveRequest(("app",), overrides=("lib==2.0",)), TARGET, store, env)
-    assert [wheel.version for wheel in wheels if wheel.name == "lib"] == ["2.0"]
+def test_an_override_wins_over_the_dependency_of_a_distribution(site: Site) -> None:
+    site.publish(site.wheel("app", "1.0", "lib==1.0"), site.wheel("lib", "1.0"), site.wheel("lib", "2.0"))
+    assert site.versions("app", overrides=("lib==2.0",)) == {"app": "1.0", "lib": "2.0"}
 
 
-def test_packages_installed_on_this_machine_do_not_matter(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
-) -> None:
-    publish(make_wheel("app", "1.0", "packaging"), make_wheel("packaging", "0.1"))
-    wheels = resolve_wheels(ResolveRequest(("app",)), TARGET, store, env)
-    assert [wheel.version for wheel in wheels] == ["1.0", "0.1"]
+def test_packages_installed_on_this_machine_do_not_matter(site: Site) -> None:
+    site.publish(site.wheel("app", "1.0", "packaging"), site.wheel("packaging", "0.1"))
+    assert site.versions("app") == {"app": "1.0", "packaging": "0.1"}
 
 
-def test_a_source_distribution_is_named_and_never_built(publish: Publish, env: dict[str, str], store: Store) -> None:
-    publish(("old-1.0.tar.gz", b"not even a tar file"))
+def test_a_source_distribution_is_named_and_never_built(site: Site) -> None:
+    site.publish(("old-1.0.tar.gz", b"not even a tar file"))
     with pytest.raises(InputError, match=r"old==1\.0") as caught:
-        resolve_wheels(ResolveRequest(("old==1.0",)), TARGET, store, env)
+        site.resolve("old==1.0")
     assert "source distributions are not built" in caught.value.hint
 
 
-def test_a_requirement_that_no_index_has_hints_at_pips_configuration(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
-) -> None:
-    publish(make_wheel("torch", "2.13.0"))
+def test_a_requirement_that_no_index_has_hints_at_pips_configuration(site: Site) -> None:
+    site.publish(site.wheel("torch", "2.13.0"))
     with pytest.raises(InputError, match=r"torch==2\.13\.0\+cpu") as caught:
-        resolve_wheels(ResolveRequest(("torch==2.13.0+cpu",)), TARGET, store, env)
+        site.resolve("torch==2.13.0+cpu")
     assert "PIP_FIND_LINKS" in caught.value.hint
 
 
-def test_a_folder_of_pips_find_links_is_used(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, tmp_path: Path
-) -> None:
-    publish(make_wheel("torch", "2.13.0"))
-    name, data = make_wheel("torch", "2.13.0+cpu")
+def test_an_index_that_does_not_exist_hides_no_folder_of_wheels(site: Site, tmp_path: Path) -> None:
+    site.publish(site.wheel("torch", "2.13.0"))
+    name, data = site.wheel("torch", "2.13.0+cpu")
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
-    folder = {**env, "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_EXTRA_INDEX_URL": f"file://{tmp_path}/nothing"}
-    wheels = resolve_wheels(ResolveRequest(("torch==2.13.0+cpu",)), TARGET, store, folder)
-    assert [(wheel.filename, wheel.size) for wheel in wheels] == [(name, len(data))]
+    site.env |= {"PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_EXTRA_INDEX_URL": f"file://{tmp_path}/nothing"}
+    assert [(wheel.filename, wheel.size) for wheel in site.resolve("torch==2.13.0+cpu")] == [(name, len(data))]
 
 
-def test_error_messages_do_not_contain_the_password_of_an_index(
-    env: dict[str, str], store: Store, server: Loopback
-) -> None:
-    secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
+def test_error_messages_do_not_contain_the_password_of_an_index(site: Site) -> None:
+    site.log_in()
     with pytest.raises(InputError) as caught:
-        resolve_wheels(ResolveRequest(("app",)), TARGET, store, secret)
+        site.resolve("app")
     assert "s3cret" not in str(caught.value)
 
 
-def test_the_password_of_an_index_is_sent_for_its_files(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
-) -> None:
-    publish(make_wheel("app", "1.0"))
-    secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
-    resolve_wheels(ResolveRequest(("app",)), TARGET, store, secret)
-    files = [authorization for path, _, authorization in server.requests if path.endswith(".whl")]
+def test_the_password_of_an_index_is_sent_for_its_files(site: Site) -> None:
+    site.publish(site.wheel("app", "1.0"))
+    site.log_in()
+    site.resolve("app")
+    files = [authorization for path, _, authorization in site.server.requests if path.endswith(".whl")]
     assert files
     assert set(files) == {"Basic dXNlcjpzM2NyZXQ="}
 
 
-def _locked(wheel: tuple[str, bytes], sha256: Callable[[bytes], str]) -> LockedWheel:
+def _locked(wheel: Wheel) -> LockedWheel:
     name, version = wheel[0].split("-")[:2]
     return LockedWheel(name=name, version=version, filename=wheel[0], size=len(wheel[1]), sha256=sha256(wheel[1]))
 
 
-def test_locked_wheels_are_found_by_hash_even_if_another_index_hides_them(
-    publish: Publish,
-    env: dict[str, str],
-    store: Store,
-    make_wheel: Wheel,
-    server: Loopback,
-    sha256: Callable[[bytes], str],
-) -> None:
-    pinned, other, plain = make_wheel("app", "1.0"), make_wheel("app", "1.0", content="other"), make_wheel("lib", "1.0")
-    publish(pinned, plain)
-    publish(other, index="first")
-    both = {**env, "PIP_EXTRA_INDEX_URL": f"{server.url}/first"}
-    fetch_wheels([_locked(pinned, sha256), _locked(plain, sha256)], TARGET, store, both)
-    assert store.path(sha256(pinned[1])).read_bytes() == pinned[1]
+def test_locked_wheels_are_found_by_hash_even_if_another_index_hides_them(site: Site) -> None:
+    pinned, other, plain = site.wheel("app", "1.0"), site.wheel("app", "1.0", content="other"), site.wheel("lib", "1.0")
+    site.publish(pinned, plain)
+    site.publish(other, index="first")
+    site.env["PIP_EXTRA_INDEX_URL"] = f"{site.server.url}/first"
+    site.fetch(_locked(pinned), _locked(plain))
+    assert site.store.path(sha256(pinned[1])).read_bytes() == pinned[1]
 
 
-def test_all_locked_wheels_that_no_index_has_are_named(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
-) -> None:
-    present, gone, changed = make_wheel("app", "1.0"), make_wheel("gone", "1.0"), make_wheel("lib", "1.0")
-    publish(present, make_wheel("lib", "1.0", content="other bytes"))
+def test_all_locked_wheels_that_no_index_has_are_named(site: Site) -> None:
+    present, gone, changed = (site.wheel(name, "1.0") for name in ("app", "gone", "lib"))
+    site.publish(present, site.wheel("lib", "1.0", content="other bytes"))
     with pytest.raises(FetchError) as caught:
-        fetch_wheels([_locked(wheel, sha256) for wheel in (present, gone, changed)], TARGET, store, env)
+        site.fetch(*map(_locked, (present, gone, changed)))
     assert [problem.partition(" ")[0] for problem in caught.value.problems] == [gone[0], changed[0]]
     assert "PIP_EXTRA_INDEX_URL" in caught.value.hint
+
+
+@pytest.mark.parametrize("status", [401, 403, 503])
+def test_an_index_that_refuses_is_named_and_not_asked_for_each_wheel(status: int, site: Site) -> None:
+    wheels = [site.wheel(f"app{number}", "1.0") for number in range(9)]
+    for number in range(9):
+        site.server.faults[f"/simple/app{number}/"] = [str(status)] * 9
+    with pytest.raises(IndexFailedError) as caught:
+        site.fetch(*map(_locked, wheels))
+    refused, lost = caught.value.problems
+    assert f"{site.server.url}/simple" in refused
+    assert str(status) in refused
+    assert lost == f"not found: {wheels[0][0]}, {wheels[1][0]}, {wheels[2][0]} and 6 more wheels"
+    assert "pip config list" in caught.value.hint
+    asked = [path for path, *_ in site.server.requests]
+    assert max(map(asked.count, asked)) <= 4  # all indexes together and each one alone, each twice
+
+
+def test_an_index_that_nothing_listens_for_is_an_error_within_seconds(site: Site) -> None:
+    site.env["PIP_INDEX_URL"] = "http://127.0.0.1:9/simple"
+    with pytest.raises(IndexFailedError, match=r"the index http://127\.0\.0\.1:9/simple failed: Connection refused"):
+        site.resolve("app")
 
 
 # --- one index for a package ----------------------------------------------------------------------------------------
@@ -276,116 +278,80 @@ BUILDS = PublicIndex(url="https://builds.example/whl/cpu", packages=("torch",), 
 
 
 @pytest.fixture
-def with_builds(env: dict[str, str], server: Loopback, tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which a folder of the loopback server stands for the index of BUILDS."""
-    (tmp_path / "mirrors.yaml").write_text(f'schema: 1\nindexes: {{"{BUILDS.url}": "{server.url}/builds"}}\n')
-    return {**env, "DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")}
+def with_builds(site: Site) -> Site:
+    """Let a folder of the loopback server stand for the index of BUILDS."""
+    mirrors = site.folder / "mirrors.yaml"
+    mirrors.write_text(f'schema: 1\nindexes: {{"{BUILDS.url}": "{site.server.url}/builds"}}\n')
+    site.env["DRYDOCK_MIRRORS"] = str(mirrors)
+    return site
 
 
-def _asked(server: Loopback, index: str) -> set[str]:
-    """Return the projects that somebody asked an index for."""
-    paths = (path for path, *_ in server.requests)
-    return {path.split("/")[2] for path in paths if path.startswith(f"/{index}/") and path.endswith("/")}
+def test_an_extra_index_cannot_replace_a_package_of_the_main_index(site: Site) -> None:
+    site.publish(site.wheel("app", "1.0", "lib"), site.wheel("lib", "1.0"))
+    site.publish(site.wheel("lib", "99.0"), site.wheel("more", "1.0"), index="hostile")
+    site.env["PIP_EXTRA_INDEX_URL"] = f"{site.server.url}/hostile"
+    assert site.versions("app", "more") == {"app": "1.0", "lib": "1.0", "more": "1.0"}
 
 
-@pytest.mark.attack(
-    what="an extra index offers a higher version of a package that the main index has",
-    before="lock pinned the extra index's version",
-    after="lock pins the main index's version: a package comes from the first index that has it",
-)
-def test_an_extra_index_cannot_replace_a_package_of_the_main_index(
-    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
-) -> None:
-    publish(make_wheel("app", "1.0", "lib"), make_wheel("lib", "1.0"))
-    publish(make_wheel("lib", "99.0"), make_wheel("more", "1.0"), index="hostile")
-    both = {**env, "PIP_EXTRA_INDEX_URL": f"{server.url}/hostile"}
-    wheels = resolve_wheels(ResolveRequest(("app", "more")), TARGET, store, both)
-    assert [(wheel.name, wheel.version) for wheel in wheels] == [("app", "1.0"), ("lib", "1.0"), ("more", "1.0")]
-
-
-@pytest.mark.attack(
-    what="the public index of a package also offers other packages, in higher versions",
-    before="with that index as an extra index, lock pinned its versions of all packages",
-    after="lock and fetch ask it for the packages that the stack names, and for nothing else",
-)
-def test_only_its_own_packages_come_from_a_public_index(
-    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
-) -> None:
-    built = make_wheel("torch", "2.0+cpu", "lib")
-    publish(make_wheel("app", "1.0", "torch"), make_wheel("lib", "1.0"), make_wheel("torch", "2.0"))
-    publish(built, make_wheel("lib", "99.0"), index="builds")
-    request = ResolveRequest(("app", "torch==2.0+cpu"), public=(BUILDS,))
-    wheels = resolve_wheels(request, TARGET, store, with_builds)
+def test_only_its_own_packages_come_from_a_public_index(with_builds: Site) -> None:
+    site, built = with_builds, with_builds.wheel("torch", "2.0+cpu", "lib")
+    site.publish(site.wheel("app", "1.0", "torch"), site.wheel("lib", "1.0"), site.wheel("torch", "2.0"))
+    site.publish(built, site.wheel("lib", "99.0"), index="builds")
+    wheels = site.resolve("app", "torch==2.0+cpu", public=(BUILDS,))
     assert [(wheel.name, wheel.version) for wheel in wheels] == [("app", "1.0"), ("lib", "1.0"), ("torch", "2.0+cpu")]
-    fetch_wheels(wheels, TARGET, store, with_builds, (BUILDS,))
-    assert store.path(wheels[2].sha256).read_bytes() == built[1]
-    assert _asked(server, "builds") == {"torch"}
+    site.fetch(*wheels, public=(BUILDS,))
+    assert site.store.path(wheels[2].sha256).read_bytes() == built[1]
+    assert site.asked("builds") == {"torch"}
 
 
-def test_an_override_comes_from_the_public_index_too(
-    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel
-) -> None:
-    publish(make_wheel("app", "1.0", "torch==1.0"), make_wheel("torch", "2.0"))
-    publish(make_wheel("torch", "2.0+cpu"), make_wheel("torch", "9.0+cpu"), index="builds")
+def test_an_override_comes_from_the_public_index_too(with_builds: Site) -> None:
+    site = with_builds
+    site.publish(site.wheel("app", "1.0", "torch==1.0"), site.wheel("torch", "2.0"))
+    site.publish(site.wheel("torch", "2.0+cpu"), site.wheel("torch", "9.0+cpu"), index="builds")
     overrides = ("torch==2.0+cpu; platform_machine == 'x86_64'", "torch==2.0; platform_machine != 'x86_64'")
-    request = ResolveRequest(("app",), overrides, public=(BUILDS,))
-    assert [wheel.version for wheel in resolve_wheels(request, TARGET, store, with_builds)] == ["1.0", "2.0+cpu"]
-    other = Environment("3.11", "aarch64", 36)
-    assert [wheel.version for wheel in resolve_wheels(request, other, store, with_builds)] == ["1.0", "2.0"]
+    for target, version in ((TARGET, "2.0+cpu"), (Environment("3.11", "aarch64", 36), "2.0")):
+        assert site.versions("app", target=target, overrides=overrides, public=(BUILDS,))["torch"] == version
 
 
 def test_what_only_a_package_of_the_public_index_asks_for_comes_from_there_if_the_stack_says_so(
-    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel
+    with_builds: Site,
 ) -> None:
-    publish(make_wheel("app", "1.0", "torch"), make_wheel("torch", "2.0"), make_wheel("kernels", "0.0"))
-    publish(make_wheel("torch", "2.0+cpu", "kernels==1.0"), make_wheel("kernels", "1.0"), index="builds")
+    site = with_builds
+    site.publish(site.wheel("app", "1.0", "torch"), site.wheel("torch", "2.0"), site.wheel("kernels", "0.0"))
+    site.publish(site.wheel("torch", "2.0+cpu", "kernels==1.0"), site.wheel("kernels", "1.0"), index="builds")
     index = BUILDS.model_copy(update={"packages": ("torch", "kernels")})
-    wheels = resolve_wheels(ResolveRequest(("app", "torch==2.0+cpu"), public=(index,)), TARGET, store, with_builds)
-    assert [(wheel.name, wheel.version) for wheel in wheels] == [
-        ("app", "1.0"),
-        ("kernels", "1.0"),
-        ("torch", "2.0+cpu"),
-    ]
-    assert resolve_wheels(ResolveRequest(("app",), public=(index,)), TARGET, store, with_builds)[1].version == "2.0"
+    expected = {"app": "1.0", "kernels": "1.0", "torch": "2.0+cpu"}
+    assert site.versions("app", "torch==2.0+cpu", public=(index,)) == expected
+    assert site.versions("app", public=(index,))["torch"] == "2.0"
 
 
 @pytest.mark.parametrize("place", ["simple", "extra", "folder"])
-def test_the_machines_own_configuration_is_tried_before_the_public_index(  # noqa: PLR0913, PLR0917 - fixtures
-    place: str,
-    publish: Publish,
-    with_builds: dict[str, str],
-    store: Store,
-    make_wheel: Wheel,
-    server: Loopback,
-    tmp_path: Path,
-) -> None:
-    own, name = make_wheel("torch", "2.0+cpu", content="own"), "torch==2.0+cpu"
-    publish(make_wheel("torch", "2.0"))
-    publish(make_wheel("torch", "2.0+cpu"), index="builds")
+def test_the_machines_own_configuration_is_tried_before_the_public_index(place: str, with_builds: Site) -> None:
+    site, own = with_builds, with_builds.wheel("torch", "2.0+cpu", content="own")
+    site.publish(site.wheel("torch", "2.0"))
+    site.publish(site.wheel("torch", "2.0+cpu"), index="builds")
     if place == "folder":
-        (tmp_path / "wheels").mkdir()
-        (tmp_path / "wheels" / own[0]).write_bytes(own[1])
+        (site.folder / "wheels").mkdir()
+        (site.folder / "wheels" / own[0]).write_bytes(own[1])
+        site.env["PIP_FIND_LINKS"] = str(site.folder / "wheels")
     else:
-        publish(own, index=place)
-    configured = {"PIP_FIND_LINKS": str(tmp_path / "wheels")} if place == "folder" else {}
-    configured |= {"PIP_EXTRA_INDEX_URL": f"{server.url}/extra"} if place == "extra" else {}
-    env = {**with_builds, **configured}
-    wheels = resolve_wheels(ResolveRequest((name,), public=(BUILDS,)), TARGET, store, env)
-    fetch_wheels(wheels, TARGET, store, env, (BUILDS,))
-    assert store.path(wheels[0].sha256).read_bytes() == own[1]
-    assert not _asked(server, "builds")
+        site.publish(own, index=place)
+    if place == "extra":
+        site.env["PIP_EXTRA_INDEX_URL"] = f"{site.server.url}/extra"
+    wheels = site.resolve("torch==2.0+cpu", public=(BUILDS,))
+    site.fetch(*wheels, public=(BUILDS,))
+    assert site.store.path(wheels[0].sha256).read_bytes() == own[1]
+    assert not site.asked("builds")
 
 
-def test_a_public_index_that_lacks_a_package_is_named_with_the_lines_to_set(
-    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
-) -> None:
-    publish(make_wheel("torch", "2.0"))
+def test_a_public_index_that_lacks_a_package_is_named_with_the_lines_to_set(with_builds: Site) -> None:
+    site = with_builds
+    site.publish(site.wheel("torch", "2.0"))
     with pytest.raises(InputError, match=r"torch==3\.0.*https://builds\.example/whl/cpu lacks it") as caught:
-        resolve_wheels(ResolveRequest(("torch==3.0",), public=(BUILDS,)), TARGET, store, with_builds)
-    assert with_builds["DRYDOCK_MIRRORS"] in caught.value.hint
+        site.resolve("torch==3.0", public=(BUILDS,))
+    assert site.env["DRYDOCK_MIRRORS"] in caught.value.hint
     assert '  indexes: {"https://builds.example/whl/cpu": "https://MIRROR"}' in caught.value.hint.splitlines()
     assert "pip config set global.extra-index-url https://MIRROR" in caught.value.hint
-    pin = _locked(make_wheel("torch", "3.0"), sha256)
     with pytest.raises(FetchError, match=r"torch-3\.0.*https://builds\.example/whl/cpu lacks it") as caught_again:
-        fetch_wheels([pin], TARGET, store, with_builds, (BUILDS,))
+        site.fetch(_locked(site.wheel("torch", "3.0")), public=(BUILDS,))
     assert caught_again.value.hint == caught.value.hint

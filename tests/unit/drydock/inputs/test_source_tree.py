@@ -7,16 +7,14 @@ import gzip
 import io
 import shutil
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from drydock.core.errors import FetchError
-from drydock.inputs import trees
-from tests.support.damage import SECONDS
+from drydock.inputs import source_tree
+from tests.support.damage import repeat
 
 NAMES = st.sampled_from(
     ["app", "app/a", "app/a/b", "app/a/b/c", "app/l", "app/l/x", "b", "../out/x", "{out}/x", "app/../../out/x", "..",
@@ -51,11 +49,6 @@ def archive(path: Path, members: Members, harm: tuple[int, int] | None, out: Pat
 
 
 @pytest.mark.fuzz
-@pytest.mark.attack(
-    what="ten thousand source distributions with hostile names, links, devices and damaged headers",
-    before="some ended in a traceback",
-    after="each is unpacked within its folder or refused with the reason",
-)
 def test_no_source_distribution_leaves_its_folder(tmp_path: Path) -> None:
     out, folder = tmp_path / "out", tmp_path / "inner" / "folder"
     out.mkdir()
@@ -66,20 +59,15 @@ def test_no_source_distribution_leaves_its_folder(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         try:
             with contextlib.suppress(FetchError):
-                trees.unpack(tmp_path / "a.tar.gz", folder, "app")
-            trees.settle(folder, "0123456789")
+                source_tree.unpack(tmp_path / "a.tar.gz", folder, "app")
+            source_tree.settle(folder, "0123456789")
             assert [(path.name, path.read_text()) for path in out.iterdir()] == [("x", "kept")]
             assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar.gz", "inner", "out"]
             assert [path.name for path in folder.parent.iterdir()] == ["folder"]
         finally:
             shutil.rmtree(folder)
 
-    end = time.monotonic() + SECONDS
-    options = settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    for number in range(20):
-        seed(number)(options(given(MEMBERS, HARM)(attempt)))()
-        if time.monotonic() > end:
-            break
+    repeat(attempt, MEMBERS, HARM)
 
 
 def test_an_honest_source_distribution_is_unpacked(tmp_path: Path) -> None:
@@ -92,8 +80,8 @@ def test_an_honest_source_distribution_is_unpacked(tmp_path: Path) -> None:
     archive(tmp_path / "a.tar.gz", members, None, tmp_path)
     folder = tmp_path / "folder"
     folder.mkdir()
-    trees.unpack(tmp_path / "a.tar.gz", folder, "app")
-    trees.settle(folder, "0123456789")
+    source_tree.unpack(tmp_path / "a.tar.gz", folder, "app")
+    source_tree.settle(folder, "0123456789")
     modes = {path.name: oct(path.lstat().st_mode & 0o7777) for path in folder.iterdir() if not path.is_symlink()}
     assert modes == {"setup.py": "0o644", "run": "0o755", "h": "0o755"}
     assert (folder / "l").read_bytes() == b"1"

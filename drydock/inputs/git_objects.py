@@ -2,7 +2,9 @@
 
 Git computes the id of an object from its bytes. A commit names its tree by id, and a tree names its files, its folders
 and the commits of its submodules by id. So the commit in a lock proves every file, whoever wrote the objects. `git
-index-pack` computes all ids again at each use. Sources: git-index-pack(1), gitformat-pack(5).
+index-pack` computes all ids again at each use, and `git rev-list --objects` fails if one is missing. `git archive`
+would leave out what `.gitattributes` excludes, and submodules. Sources: git-index-pack(1), git-rev-list(1),
+gitformat-pack(5), gitmodules(5).
 """
 
 from __future__ import annotations
@@ -11,20 +13,31 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import disk_full, exclusive
 from drydock.inputs import git
-from drydock.inputs.commits import Contents, Part, walk
 from drydock.inputs.git import BareRepository, UnprovenError
 from drydock.inputs.store import Store, place
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 PACKING = ("--stdout", "--quiet", "--threads=1", "--window=0", "--no-reuse-object", "--no-reuse-delta")
 """Options with which a pack does not depend on how the server packs, nor on how many processors this machine has."""
+
+
+class Part(NamedTuple):
+    """A commit, and where it belongs."""
+
+    folder: str
+    """Folder of a submodule; empty for the commit of the lock."""
+    commit: str
+    repository: str
+    modules: tuple[str, ...] = ()
+    """Folders of its submodules, below its own."""
 
 
 def path(commit: str, store: Store) -> Path:
@@ -42,10 +55,9 @@ def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[st
     with _empty_repository(name, store, env) as own:
         if final.is_file():  # another run fetched it while this one waited
             return
-        contents = walk(own, Part(b"", commit, repository), lambda part: _fetch_commit(own, part, env))
-        ids = "".join(f"{item}\n" for item in contents.objects).encode()
+        parts = _parts(own, Part("", commit, repository), lambda part: _fetch_commit(own, part, env))
         with _pack(own).open("wb") as file:
-            own.run("pack-objects", *PACKING, data=ids, output=file)
+            own.run("pack-objects", *PACKING, data=_objects(own, parts), output=file)
         _keep(_pack(own), final)
 
 
@@ -68,10 +80,15 @@ def check_out(name: str, commit: str, folder: Path, store: Store, env: Mapping[s
 
     Raises FetchError if the stored objects are not those of the commit, and then removes them.
     """
-    with _proven(name, commit, store, env) as (own, contents):
-        own.run("update-index", "-z", "--index-info", data=contents.files)
-        if own.run("ls-files", "-z").count(b"\0") != contents.files.count(b"\0"):  # git left out `..` and `.git`
-            raise FetchError(f"{name}: commit {commit} has paths that lead out of its folder, or the same path twice")
+    with _proven(name, commit, store, env) as (own, parts):
+        try:
+            for part in parts:
+                own.run("read-tree", *((f"--prefix={part.folder}/",) if part.folder else ()), part.commit, tree=folder)
+                own.run("update-index", "--force-remove", "--", *part.modules, tree=folder)
+        except UnprovenError as error:
+            raise FetchError(
+                f"{name}: commit {commit} has paths that lead out of its folder", *error.problems
+            ) from error
         own.run("checkout-index", "--all", tree=folder)
 
 
@@ -111,14 +128,18 @@ def _pack(own: BareRepository) -> Path:
     return own.folder / "objects" / "pack" / "pack-0.pack"
 
 
-def _prove(own: BareRepository, commit: str) -> Contents:
-    """Check every object of a repository's pack; return all that a commit names. Raises UnprovenError."""
+def _prove(own: BareRepository, commit: str) -> list[Part]:
+    """Check every object of a repository's pack; return all commits. Raises UnprovenError."""
     own.run("index-pack", str(_pack(own)))
-    return walk(own, Part(b"", commit, ""), lambda _: None)
+    parts = _parts(own, Part("", commit, ""), lambda _: None)
+    _objects(own, parts)
+    return parts
 
 
 @contextlib.contextmanager
-def _proven(name: str, commit: str, store: Store, env: Mapping[str, str]) -> Iterator[tuple[BareRepository, Contents]]:
+def _proven(
+    name: str, commit: str, store: Store, env: Mapping[str, str]
+) -> Iterator[tuple[BareRepository, list[Part]]]:
     """Yield a repository of the checked objects of a commit. If they are not, remove them and raise FetchError."""
     pack = path(commit, store)
     try:
@@ -146,7 +167,72 @@ def _keep(pack: Path, final: Path) -> None:
 def _fetch_commit(own: BareRepository, part: Part, env: Mapping[str, str]) -> None:
     """Fetch one commit, with the user's own configuration: mirrors, proxies, passwords."""
     variables = git.network_environment(env) | {"GIT_DIR": str(own.folder)}
-    if part.prefix:  # the address comes from the repository, and not from the user
+    if part.folder:  # the address comes from the repository, and not from the user
         variables["GIT_PROTOCOL_FROM_USER"] = "0"
     options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
     git.run(("fetch", *options, "--end-of-options", part.repository, part.commit), own.name, variables, cwd=own.folder)
+
+
+# --- what a commit names --------------------------------------------------------------------------------------------
+
+
+def _objects(own: BareRepository, parts: Iterable[Part]) -> bytes:
+    """Return the ids of all objects that commits name, a line each, sorted. Raises UnprovenError if one is missing."""
+    commits = (part.commit for part in parts)
+    listed = own.run("rev-list", "--objects", "--no-object-names", "--no-walk", *commits)
+    return b"".join(sorted(set(listed.splitlines(keepends=True))))
+
+
+def _parts(own: BareRepository, first: Part, bring: Callable[[Part], None]) -> list[Part]:
+    """Return a commit and those of its submodules, with theirs; `bring` gets each of them before it is read."""
+    waiting, found = [first], []
+    while waiting:
+        part = waiting.pop()
+        bring(part)
+        if own.run("cat-file", "-t", part.commit).strip() != b"commit":
+            raise UnprovenError(f"{own.name}: {part.commit} is not a commit")
+        modules = dict(_modules(own, part))
+        found.append(part._replace(modules=tuple(item.folder for item in modules.values())))
+        waiting += modules.values()
+    return found
+
+
+def _modules(own: BareRepository, part: Part) -> Iterator[tuple[str, Part]]:
+    """Yield the submodules of a commit, except those with `update = none`, by path."""
+    listing = os.fsdecode(own.run("ls-tree", "-r", "-z", "--full-tree", part.commit))
+    entries = [line.partition("\t") for line in listing.split("\0") if line]
+    links = {name: described.split()[2] for described, _, name in entries if described.startswith("160000 ")}
+    described = any(name == ".gitmodules" for _, _, name in entries)
+    known = _modules_file(own, part.commit) if links and described else {}
+    for name, commit in links.items():
+        if name not in known:
+            raise FetchError(f"{own.name}: .gitmodules of commit {part.commit} has no submodule at {name!a}")
+        if known[name].get("update") != "none":
+            folder = f"{part.folder}/{name}" if part.folder else name
+            yield name, Part(folder, commit, joined(part.repository, known[name].get("url", "")))
+
+
+def _modules_file(own: BareRepository, commit: str) -> dict[str, dict[str, str]]:
+    """Return the submodules that a commit's .gitmodules describes, by path."""
+    text = os.fsdecode(own.run("config", "--blob", f"{commit}:.gitmodules", "--no-includes", "-z", "--list"))
+    sections: dict[str, dict[str, str]] = {}
+    for key, _, value in (line.partition("\n") for line in text.split("\0")):
+        section, _, name = key.rpartition(".")
+        if section.startswith("submodule."):
+            sections.setdefault(section, {})[name] = value
+    return {section["path"]: section for section in sections.values() if "path" in section}
+
+
+def joined(base: str, url: str) -> str:
+    """Return the address of a submodule: one that begins with a dot is relative to the address of its repository.
+
+    Source: gitmodules(5), submodule.<name>.url.
+    """
+    if not url.startswith(("./", "../")):
+        return url
+    while url.startswith(("./", "../")):
+        first, _, url = url.partition("/")
+        base = base.rstrip("/")
+        end = base.rfind("/") if "/" in base else base.rfind(":")
+        base = base[: end + 1] if first == ".." else f"{base}/"
+    return base + url
