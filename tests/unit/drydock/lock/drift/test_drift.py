@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from drydock.lock.lockfile import path_of, read_lock
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedDeb, LockedDebianBase
 from drydock.model.variant import SourceCode, Variant
+from tests.support.git import git
 
 VARIANTS = read_matrix(ROOT)
 CPU, SOURCE, IMAGE = (find_variant(VARIANTS, target) for target in ("cpu", "cuda-source", "xpu-vllm0.30"))
@@ -247,29 +247,32 @@ def test_what_no_index_has_is_read_out_of_what_uv_says() -> None:
     assert absent("error: Request failed after 3 retries\n cause: dns error") == set()
 
 
-def test_a_distribution_that_no_index_has_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offered(request: ResolveRequest, *_: object) -> tuple[Candidate, ...]:
-        if "b-c" in request.requirements:
-            raise InputError(SAID)
-        return tuple(Candidate(name, "1", f"{name}.whl", "https://x/a", FRESH) for name in request.requirements)
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveUpstream]:
+    """Return what makes an upstream whose index lacks a distribution, with what uv says then."""
 
-    monkeypatch.setattr("drydock.inputs.wheels.offered", offered)
-    monkeypatch.setattr(
-        "drydock.inputs.indexes.read_indexes", lambda _: Indexes(None, (), (), False, (), None, None, None, 1)
-    )
-    assert set(LiveUpstream({}).newest(("a", "b-c"), Environment("3.11", "x86_64", 36))) == {"a"}
+    def make(missing: str, said: str) -> LiveUpstream:
+        def offered(request: ResolveRequest, *_: object) -> tuple[Candidate, ...]:
+            if missing in request.requirements:
+                raise InputError(said)
+            return tuple(Candidate(name, "1", f"{name}.whl", "https://x/a", FRESH) for name in request.requirements)
+
+        configured = Indexes(None, (), (), False, (), None, None, None, 1)
+        monkeypatch.setattr("drydock.inputs.wheels.offered", offered)
+        monkeypatch.setattr("drydock.inputs.indexes.read_indexes", lambda _: configured)
+        return LiveUpstream({})
+
+    return make
 
 
-def test_an_index_that_is_away_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offered(*_: object) -> tuple[Candidate, ...]:
-        raise InputError("error: Request failed after 3 retries\n  cause: dns error")
+def test_a_distribution_that_no_index_has_does_not_hide_the_others(index: Callable[..., LiveUpstream]) -> None:
+    assert set(index("b-c", SAID).newest(("a", "b-c"), Environment("3.11", "x86_64", 36))) == {"a"}
 
-    monkeypatch.setattr("drydock.inputs.wheels.offered", offered)
-    monkeypatch.setattr(
-        "drydock.inputs.indexes.read_indexes", lambda _: Indexes(None, (), (), False, (), None, None, None, 1)
-    )
+
+def test_an_index_that_is_away_is_no_answer(index: Callable[..., LiveUpstream]) -> None:
+    away = "error: Request failed after 3 retries\n  cause: dns error"
     with pytest.raises(InputError, match="dns error"):
-        LiveUpstream({}).newest(("a",), Environment("3.11", "x86_64", 36))
+        index("a", away).newest(("a",), Environment("3.11", "x86_64", 36))
 
 
 @pytest.mark.parametrize(
@@ -285,11 +288,6 @@ def test_an_index_is_named_by_its_place_in_pips_configuration(url: str, expected
     extra = ("https://u:secret@extra.example/other/simple", "https://extra.example/team/simple")
     configured = Indexes(None, extra, ("/wheels",), False, (), None, None, None, 60.0)
     assert origin(Candidate("a", "1", "a.whl", url, FRESH), configured) == expected
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_a_branch_that_moves_is_seen_and_a_repository_that_is_away_is_not_asked(tmp_path: Path) -> None:

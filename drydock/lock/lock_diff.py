@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.config.matrix import find, read_matrix
+from drydock.core.differences import differences
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.lock.lockfile import parse_lock, path_of, read_lock
@@ -42,12 +43,10 @@ Key = tuple[str, str, str]
 def diff(root: Path, old: str, new: str, *, json: bool = False) -> str:
     """Return what differs between two locks, each a variant, a lock file or REVISION:VARIANT, as text or JSON."""
     before, after = load(root, old), load(root, new)
-    differences = compare(before, after)
+    packages, fields = compare(before, after), other(before, after)
     if json:
-        return dumps(
-            {"old": old, "new": new, "packages": [_plain(d) for d in differences], "other": other(before, after)}
-        )
-    return _text(differences, other(before, after))
+        return dumps({"old": old, "new": new, "packages": [*map(_plain, packages)], "other": fields})
+    return _text(packages, fields)
 
 
 def changes(old: Lock | None, new: Lock) -> str:
@@ -73,19 +72,13 @@ def load(root: Path, name: str) -> Lock:
 
 def compare(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:
     """Return the packages that differ, sorted."""
-    before, after = dict(_pins(old)), dict(_pins(new))
-    keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    return tuple(PackageDifference(*key, before.get(key), after.get(key)) for key in keys)
+    found = differences(dict(_pins(old)), dict(_pins(new)))
+    return tuple(PackageDifference(*key, before, after) for key, before, after in sorted(found))
 
 
 def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
     """Return every other field that differs: its key path → the old and the new value."""
-    before, after = _facts(old), _facts(new)
-    return {
-        key: [before.get(key), after.get(key)]
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
-    }
+    return {key: [before, after] for key, before, after in sorted(differences(_facts(old), _facts(new)))}
 
 
 def _show(root: Path, revision: str, variant: str) -> str:
@@ -145,8 +138,8 @@ def _plain(difference: PackageDifference) -> dict[str, Any]:
     }
 
 
-def _text(differences: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
-    lines = [_line(difference) for difference in differences]
+def _text(packages: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
+    lines = [_line(difference) for difference in packages]
     lines += [f"{key}: {_short(before)} → {_short(after)}" for key, (before, after) in fields.items()]
     return "".join(f"{line}\n" for line in lines) or "no differences\n"
 

@@ -101,7 +101,7 @@ class Kept(NamedTuple):
         return None
 
     def debian(self, base: DebianBase) -> LockedDebianBase | None:
-        """Return the older base if its suite is the same and it has every package that is asked for."""
+        """Return the older base if its suite is the same and it has every required package."""
         known = self.pins.base if self.pins else None
         if not isinstance(known, LockedDebianBase) or self.upgrade.covers(BASE) or known.suite != base.suite:
             return None

@@ -10,7 +10,7 @@ import pytest
 
 from drydock.core.errors import InputError, TargetError
 from drydock.core.paths import ROOT
-from drydock.lock.diff import compare, diff, load
+from drydock.lock.lock_diff import compare, diff, load
 from drydock.lock.lockfile import path_of, write_lock
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drydock.lock.keep import Kept, Upgrade
+from drydock.lock.upgrade_policy import Kept, Upgrade
 from drydock.model.locked import LockedImageBase, LockedPlatform, LockedSource, LockedWheel
 from drydock.model.variant import SourceCode
 
