@@ -65,8 +65,8 @@ class Component(NamedTuple):
 
 
 def locked(variant: Variant, pins: LockedPlatform) -> tuple[Component, ...]:
-    """Return the packages that the lock expects in the image: Debian packages, wheels, and what the build compiles."""
-    return tuple(sorted({*_debs(pins), *_wheels(pins), *_compiled(variant)}))
+    """Return the packages that the lock expects in the image: Debian packages, wheels, and what the build adds."""
+    return tuple(sorted({*_debs(pins), *_wheels(pins), *_compiled(variant), *_alias(variant)}))
 
 
 def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
@@ -168,6 +168,12 @@ def _wheels(pins: LockedPlatform) -> Iterator[Component]:
 
 def _compiled(variant: Variant) -> Iterator[Component]:
     yield from (Component("pypi", build.distribution, build.version) for build in variant.builds)
+
+
+def _alias(variant: Variant) -> Iterator[Component]:
+    """Yield the second name of vLLM's distribution, which templates/tools/alias.py registers."""
+    if variant.vllm_alias:
+        yield Component("pypi", "vllm", variant.vllm_alias)
 
 
 def component(package: Package) -> Component:

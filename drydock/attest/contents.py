@@ -7,7 +7,6 @@ the Python packaging specifications for RECORD.
 
 from __future__ import annotations
 
-import base64
 import csv
 import fnmatch
 import functools
@@ -17,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from email.parser import HeaderParser
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -32,7 +30,6 @@ KEPT = (
     "*.dist-info/RECORD",
     "usr/share/doc/*/copyright",
     "opt/drydock/profile.json",
-    "opt/venv/pyvenv.cfg",
     "etc/passwd",
 )
 """Files whose text is kept in memory."""
@@ -101,9 +98,6 @@ class ImageContents(NamedTuple):
     owners: Mapping[str, str]
     """File → deb:NAME, pypi:NAME, drydock, generated, base, or "" if the origin is unknown."""
     texts: Mapping[str, str]
-    layers: tuple[layers.Uncompressed, ...] = ()
-    replaced: Mapping[str, File] = MappingProxyType({})
-    """Path → the file of a lower layer in whose place another one is."""
 
     def unaccounted(self) -> tuple[str, ...]:
         """Return the files that belong to no package and to no known step of the build."""
@@ -117,10 +111,8 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
     """
     files: dict[str, File] = {}
     texts: dict[str, str] = {}
-    replaced: dict[str, File] = {}
-    streams: list[layers.Uncompressed] = []
     links: dict[str, str] = {}
-    for written in layers.entries(manifest, blob, streams.append):
+    for written in layers.entries(manifest, blob):
         entry = written._replace(path=resolve(links, written.path))  # containerd, too, follows links among the folders
         if entry.hides:
             layers.hide(files, entry)
@@ -128,8 +120,6 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
             if base_layers and not entry.path.startswith(ENVIRONMENT):  # no step of the build removes such files
                 files[entry.path] = File(entry.layer, 0, "", "", entry.info.mode)
         elif not entry.info.isdir():
-            if entry.path in files:
-                replaced[entry.path] = files[entry.path]
             files[entry.path] = _file(files, texts, entry)
             links.pop(entry.path, "")
             if entry.info.issym():
@@ -139,7 +129,7 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
     present = {path: text for path, text in texts.items() if path in files}
     packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
     owned = owners(files, present, base_layers)
-    return ImageContents(files, packages, owned, present, tuple(streams), replaced)
+    return ImageContents(files, packages, owned, present)
 
 
 def owners(files: Mapping[str, File], texts: Mapping[str, str], base_layers: int = 0) -> dict[str, str]:
@@ -261,20 +251,11 @@ def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def read_record(info: str, text: str) -> dict[str, str]:
-    """Return the paths that the RECORD in a metadata folder lists, relative to the root, with their sha256 or ""."""
+def read_record(info: str, text: str) -> list[str]:
+    """Return the paths that the RECORD in a metadata folder lists, relative to the root."""
     site = posixpath.dirname(info)
     rows = (row for row in csv.reader(line for line in text.splitlines() if len(line) <= LONGEST_LINE) if row)
-    return {posixpath.normpath(posixpath.join(site, row[0])): _hash("".join(row[1:2])) for row in rows}
-
-
-def _hash(text: str) -> str:
-    """Return RECORD's sha256=BASE64 as hexadecimal digits; an invalid one unchanged, and other hashes as none."""
-    kind, _, value = text.partition("=")
-    try:
-        return base64.urlsafe_b64decode(f"{value}==").hex() if kind == "sha256" else ""
-    except ValueError:
-        return text
+    return [posixpath.normpath(posixpath.join(site, row[0])) for row in rows]
 
 
 def _distribution(info: str) -> str:

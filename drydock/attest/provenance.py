@@ -17,18 +17,15 @@ from typing import Any, NamedTuple
 from drydock.attest.components import ingredients, locked
 from drydock.build import plan
 from drydock.build.job import Job
-from drydock.build.loaded import LoadedFrom, read_loaded
 from drydock.config import matrix
 from drydock.config.access import redact
+from drydock.core.files import loads
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:drydock:build:v1"
 """docs/publish.md describes its parameters."""
-LOADED_TYPE = "urn:drydock:loaded:v1"
-"""For an image from a bundle without provenance: the statement says nothing about the build."""
-UNKNOWN = "urn:drydock:builder:unknown"
 LOCAL = "urn:drydock:builder:local"
 """Builder outside a known CI; does not identify the machine."""
 
@@ -40,17 +37,14 @@ class Checkout(NamedTuple):
     """URL without credentials; empty if there is no remote."""
     commit: str
     dirty: bool
-    """Whether tracked files differ from the commit."""
+    """Whether tracked files differ from the commit, other than by recorded digests of images."""
 
 
 def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the statement about an image for one platform; always the same for one build.
 
-    It contains only what this machine did. For an image from a bundle, it claims no build.
+    It contains only what this machine did.
     """
-    loaded = read_loaded(layout)
-    if loaded:
-        return _loaded_statement(job, loaded, digest, subject)
     origin = read_origin(job.root)
     return {
         "_type": STATEMENT,
@@ -74,24 +68,6 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
                 "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _finished(layout)},
                 "byproducts": _byproducts(job.pins),
             },
-        },
-    }
-
-
-def _loaded_statement(job: Job, loaded: LoadedFrom, digest: str, subject: str) -> dict[str, Any]:
-    """Return the statement about an image whose digest is recorded here, but which another machine built."""
-    return {
-        "_type": STATEMENT,
-        "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
-        "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": LOADED_TYPE,
-                "externalParameters": {"variant": job.variant.id, "platform": job.platform},
-                "internalParameters": {"inputsSha256": job.inputs_sha256, "bundle": loaded.bundle},
-                "resolvedDependencies": _file_dependencies(job),
-            },
-            "runDetails": {"builder": {"id": UNKNOWN}, "byproducts": _byproducts(job.pins)},
         },
     }
 
@@ -121,8 +97,28 @@ def read_origin(root: Path) -> Checkout:
     """Return the state of a git repository; its fields are empty if it is not one."""
     commit = _git(root, "rev-parse", "HEAD")
     remote = _git(root, "remote", "get-url", "origin")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return Checkout(redact(remote) if "://" in remote else "", commit, bool(changed))
+    top = Path(_git(root, "rev-parse", "--show-toplevel"))
+    changed = [name for name in _git(root, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
+    dirty = not all(_only_recorded(top, name) for name in changed)
+    return Checkout(redact(remote) if "://" in remote else "", commit, dirty)
+
+
+def _only_recorded(top: Path, name: str) -> bool:
+    """Tell whether a file is a lock that differs from its commit only in the digests that `verify --record` wrote."""
+    path = top / name
+    if path.name != "lock.json" or not path.is_file():
+        return False
+    try:
+        return _pinned(_git(top, "show", f"HEAD:{name}")) == _pinned(path.read_text())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _pinned(lock: str) -> dict[str, Any]:
+    """Return the content of a lock without the digests of images."""
+    content: dict[str, Any] = loads(lock)
+    platforms = {name: {**pins, "image": None} for name, pins in content["platforms"].items()}
+    return {**content, "platforms": platforms, "content_sha256": ""}
 
 
 def builder(env: Mapping[str, str]) -> str:
@@ -158,7 +154,7 @@ def _own_files(job: Job) -> dict[str, str]:
     """Return the repository's files that determine the image, with their hashes."""
     folder = job.root / "images" / job.variant.id
     written = [matrix.MATRIX, *matrix.stack_files(job.root, job.variant)]
-    generated = [folder / name for name in ("lock.json", "Dockerfile", "profile.json")]
+    generated = [folder / name for name in ("lock.json", "Dockerfile")]
     paths = [*(job.root / name for name in written), *generated]
     return {str(path.relative_to(job.root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drydock.build import buildx, foundation, plan
-from drydock.build.job import Job, entrypoint_files, layouts_lock
-from drydock.build.loaded import read_loaded
+from drydock.build import buildx, foundation, plan, routes
+from drydock.build.job import ATTACHED, Job, entrypoint_files, layouts_lock
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
@@ -61,7 +60,7 @@ def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
-    made = plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, output)
+    made = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, output)
     return plan.labelled(made, job.stand_in_labels)
 
 
@@ -160,7 +159,7 @@ class Clock:
 
 def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool, may_pull: bool) -> None:
     if not no_cache and usable(job, oci.sound):
-        origin = "loaded from a bundle of" if read_loaded(job.layout) else "already built from"
+        origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
     have_foundation = not no_cache and oci.sound(job.foundation)
@@ -175,9 +174,10 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool,
         shutil.rmtree(partial_layout)
     bake = partial(buildx.bake, builder=builder, no_cache=no_cache)
     if not have_foundation:
+        routes.check(job.root, contexts)
         with whole_folder(job.foundation, replace=True) as temporary:
             # Without labels: images with and without stand-ins in later stages share a foundation.
-            own = plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, temporary)
+            own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary)
             foundation.make(own, temporary, bake)
         _remove_other_layouts(job.foundation)
         clock.lap("foundation")

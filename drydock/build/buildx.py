@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +12,18 @@ from typing import Any, NoReturn
 
 from drydock.build.plan import folders
 from drydock.build.progress import Log
+from drydock.config.mirrors import path_of
 from drydock.core.console import log, printable, quiet, step
-from drydock.core.errors import BuildError, DiskFullError, EngineError
+from drydock.core.errors import BuildError, DiskFullError, EngineError, RegistryError
 from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import cache_home
+from drydock.oci.reference import parse
 from entrypoints.core.redact import redact_text
 
 TAIL = 20
 """Lines of a failing step that are shown."""
 STOPS_WITHIN = 15
-"""Seconds after which a buildx that was asked to stop is killed."""
+"""Seconds after which a buildx that must stop is killed."""
 
 
 def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
@@ -39,12 +43,12 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     """Run a command and log what it prints."""
     lines: list[str] = []
-    with _started([*command, "--progress=plain"], plan) as process:
+    with step(_title(plan)), _started([*command, "--progress=plain"], plan) as process:
         for line in process.stderr or ():
             lines.append(line.rstrip())
             log(lines[-1])
-    if process.returncode:
-        _fail(process.returncode, lines, "see the failing step's output above")
+        if process.wait():
+            _fail(process.returncode, lines, "see the failing step's output above")
 
 
 def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
@@ -124,9 +128,22 @@ def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:
             "docker buildx: lost connection to the Docker engine during the build",
             hint="start it with `invoke engine`, then build again",
         )
+    if unread := re.search(r"failed to resolve source metadata for (\S+): (.+)", text):
+        raise _missing_image(unread[1], unread[2], text)
     errors = [line for line in lines if line.startswith(("ERROR", "error"))]
     reason = errors[-1] if errors else f"exit {code}"
     raise BuildError(f"docker buildx bake: {reason}", hint=hint)
+
+
+def _missing_image(reference: str, cause: str, text: str) -> RegistryError:
+    """Return the error for an image that the engine could not read from its registry."""
+    context = re.search(rf"\[context ([\w.-]+)\] load metadata for {re.escape(reference)}", text)
+    option = f"--context {context[1] if context else 'base'}=docker-image://IMAGE"
+    return RegistryError(
+        f"{reference}: the engine cannot read this image: {cause.rpartition(': dial tcp: ')[2]}",
+        hint=f"take it from elsewhere with {option}, or name a mirror of its registry in {path_of(os.environ)}:\n"
+        f'  registries: {{"{parse(reference).host}": "HOST/PATH"}}',
+    )
 
 
 def _given(option: str, value: str | None) -> list[str]:

@@ -50,10 +50,10 @@ def contexts(variant: Variant) -> tuple[str, ...]:
 
 def make(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
     """Bake the foundation of a plan of one target into a folder. Raises BuildError, DiskFullError or EngineError."""
-    asked = copy.deepcopy(dict(plan))
-    (target,) = asked["target"].values()
+    edited = copy.deepcopy(dict(plan))
+    (target,) = edited["target"].values()
     target |= {"target": STAGE, "output": [f"{_export(target)},dest={template(str(layout))}"]}
-    bake(asked)
+    bake(edited)
 
 
 def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake) -> None:
@@ -61,15 +61,15 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake
 
     Raises BuildError, DiskFullError or EngineError.
     """
-    asked = copy.deepcopy(dict(plan))
-    (target,) = asked["target"].values()
+    edited = copy.deepcopy(dict(plan))
+    (target,) = edited["target"].values()
     config = oci.read_config(foundation)
     base = json.dumps({"rootfs": config["rootfs"], "history": config["history"]}).replace('"', '""')
     target["contexts"][STAGE] = template(f"oci-layout://{foundation}@{oci.read_digest(foundation)}")
     written = template(f'"{BASE_CONFIG}={base}",dest={layout}')
     target["output"] = [f"{_export(target)},{written}"]
     _seed(layout, foundation)
-    bake(asked)
+    bake(edited)
     if not _settle(layout, foundation):
         log("this BuildKit changes the times of files in its base image: building without the kept foundation")
         _empty(layout)

@@ -22,6 +22,7 @@ from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import exclusive
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs import overrides
+from drydock.inputs.store import default_store
 from drydock.lock import lockfile, proof
 from drydock.model.locked import Lock, LockedPlatform
 from drydock.model.variant import Variant
@@ -40,14 +41,16 @@ class BuildOptions(NamedTuple):
 
 
 DEFAULTS = BuildOptions()
-ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.dist-info/*")
-"""Files of entrypoints/ that are in an image: modules, scripts, pages, the plugin's metadata."""
+ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.json", "*.dist-info/*")
+"""Files of entrypoints/ that are in an image: modules, scripts, pages, lists, the plugin's metadata."""
 OWN = "drydock/"
 """Beginning of the name of each image that was built here from what its lock pins."""
 STAND_IN = "io.drydock.stand-in"
 """Label of an image that contains something else than its lock pins: the names of the replaced contexts."""
 STAND_INS = "drydock-stand-in/"
 """Beginning of such an image's name: it never takes the name of an image that is as locked."""
+ATTACHED = "attached"
+"""Folder next to a layout that a bundle brought here, with the bundle's documents about the image."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +70,22 @@ class Job:
         """Return what the lock says of the job's platform."""
         return self.lock.platforms[self.platform]
 
+    @cached_property
+    def sources(self) -> dict[str, bytes]:
+        """Return the files of the build's own context: the committed Dockerfile and the rendered profile."""
+        dockerfile = render.path_of(self.root, self.variant).read_bytes()
+        return {render.DOCKERFILE: dockerfile, render.PROFILE: render.profile_text(self.variant).encode()}
+
     @property
-    def folder(self) -> Path:
-        """Return the folder of the variant's generated files."""
-        return self.root / "images" / self.variant.id
+    def context(self) -> Path:
+        """Return the folder of the build's own context, in the store."""
+        return default_store().folder({}, self.sources)
 
     @cached_property
     def inputs_sha256(self) -> str:
         """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
-        sources = {name: (self.folder / name).read_bytes() for name in ("Dockerfile", "profile.json")}
         own = {f"entrypoints/{name}": text for name, text in entrypoint_files(self.root).items()}
-        return self._checksum(sources | own, self.context_overrides)
+        return self._checksum(self.sources | own, self.context_overrides)
 
     @property
     def stand_in_labels(self) -> dict[str, str]:
@@ -114,10 +122,21 @@ class Job:
                 " whether this machine's BuildKit gives another digest",
             )
 
+    def require_recorded(self, digest: str) -> None:
+        """Raise UntrustedError unless this digest is recorded for the same inputs."""
+        self.refuse_other(digest)
+        if self.recorded_digest is None:
+            raise UntrustedError(
+                f"{self.variant.id} ({self.platform}): images/{self.variant.id} records no digest for these inputs,"
+                f" expected {digest}",
+                hint=f"`./inv verify --target {self.variant.id} --record` builds the image again, compares it and"
+                " records its digest in the lock",
+            )
+
     @cached_property
     def foundation(self) -> Path:
         """Return the folder of the foundation's OCI layout, whether it was built or not."""
-        recipe = foundation.recipe((self.folder / "Dockerfile").read_text())
+        recipe = foundation.recipe(self.sources[render.DOCKERFILE].decode())
         contexts = {name: value for name, value in self.context_overrides.items() if name != "entrypoints"}
         key = self._checksum({"Dockerfile": recipe.encode()}, contexts)
         return layouts_folder(self.variant.id, self.platform, "foundations") / key
@@ -144,15 +163,15 @@ def prepare(target: str, options: BuildOptions = DEFAULTS, *, root: Path = ROOT)
     return Job(variant, lock, platform, options.offline, contexts, root)
 
 
-def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> str:
-    """Return the platform to build: the one asked for, else the host's own, else the variant's first.
+def choose_platform(variant: Variant, requested: str | None, machine: str = "") -> str:
+    """Return the platform to build: the requested one, else the host's own, else the variant's first.
 
     Raises InputError for one the variant does not have.
     """
-    if asked and asked not in variant.platforms:
-        raise InputError(f"--platform {asked}: {variant.id} is built for {', '.join(variant.platforms)}")
+    if requested and requested not in variant.platforms:
+        raise InputError(f"--platform {requested}: {variant.id} is built for {', '.join(variant.platforms)}")
     own = ARCHITECTURES.get(machine or host.machine(), "")
-    return asked or (own if own in variant.platforms else variant.platforms[0])
+    return requested or (own if own in variant.platforms else variant.platforms[0])
 
 
 def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:

@@ -73,7 +73,9 @@ def _complete(job: Job) -> Job:
         platforms = {**job.lock.platforms, job.platform: pins}
         job = replace(job, lock=job.lock.model_copy(update={"platforms": platforms}))
     if missing(job):
-        hint = "the lines above say why each could not be reached; a mirror goes into mirrors.yaml (docs/mirrors.md)"
+        hint = (
+            "the lines above say why each could not be reached; a mirror goes into mirrors.yaml (docs/lock.md#mirrors)"
+        )
         raise UnresolvedError(*_lines(job), hint=hint)
     return job
 
@@ -93,8 +95,8 @@ def _option(job: Job, name: str, refused: str) -> str:
 
 def _allowed(job: Job, refused: str) -> str:
     """Return what to do where pinning is refused."""
-    brought = {item.name for item in job.variant.supplied} & set(missing(job))
-    command = f"`invoke lock --target {job.variant.id}{' --supplied FOLDER' if brought else ''}`"
+    to_supply = {item.name for item in job.variant.supplied} & set(missing(job))
+    command = f"`invoke lock --target {job.variant.id}{' --supplied FOLDER' if to_supply else ''}`"
     return f"{refused} pins nothing: run {command} where the servers can be reached, and commit the lock"
 
 

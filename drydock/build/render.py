@@ -1,4 +1,4 @@
-"""A variant → images/<variant>/Dockerfile and profile.json. Pure, except for reading templates and committed files."""
+"""A variant → its Dockerfile, which is committed, and its profile.json. Pure, except for reading and writing files."""
 
 from __future__ import annotations
 
@@ -28,33 +28,37 @@ HEADERS = "/include/"
 """In patterns of trims: files that a compiler reads."""
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
+DOCKERFILE, PROFILE = "Dockerfile", "profile.json"
 EXCERPT = 20
 """Lines of a difference that an error shows."""
 
 
-def render(root: Path, variant: Variant) -> dict[str, str]:
-    """Return the generated files of a variant by name. Raises InputError for a template that cannot be rendered."""
-    return {"Dockerfile": _dockerfile(root, variant), "profile.json": dumps(dump(profile(variant)))}
+def path_of(root: Path, variant: Variant) -> Path:
+    """Return the path of a variant's committed Dockerfile."""
+    return root / "images" / variant.id / DOCKERFILE
 
 
 def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
-    """Write what `render` returns, each file atomically; return the files that changed.
+    """Write a variant's Dockerfile atomically; return its path if it changed.
 
-    Raises StaleError when the lock was not made from this variant.
+    Raises StaleError when the lock was not made from this variant, InputError for a template that cannot be rendered.
     """
     locks.check(variant, lock)
-    folder = root / "images" / variant.id
-    files = render(root, variant)
-    return [folder / name for name, text in files.items() if write_atomically(folder / name, text)]
+    path = path_of(root, variant)
+    return [path] if write_atomically(path, dockerfile(root, variant)) else []
 
 
 def check(root: Path, variant: Variant, lock: Lock) -> None:
-    """Compare the committed files with what `render` returns. Raises StaleError with the first differing lines."""
+    """Compare a variant's committed Dockerfile with its templates. Raises StaleError with the first differing lines."""
     locks.check(variant, lock)
-    folder = root / "images" / variant.id
-    differences = [_difference(root, folder / name, text) for name, text in render(root, variant).items()]
-    if any(differences):
-        raise StaleError(*filter(None, differences), hint="change the matrix or the templates and run `invoke render`")
+    difference = _difference(root, path_of(root, variant), dockerfile(root, variant))
+    if difference:
+        raise StaleError(difference, hint="change the matrix or the templates and run `invoke render`")
+
+
+def profile_text(variant: Variant) -> str:
+    """Return the profile.json of a variant's image. The build's context has it; it is not committed."""
+    return dumps(dump(profile(variant)))
 
 
 def profile(variant: Variant) -> Profile:
@@ -116,6 +120,8 @@ class Steps(NamedTuple):
     """Name of each layer; for each trimmed distribution, its name and the options of trim.py."""
     supplied_wheels: tuple[tuple[str, Quoted], ...]
     """Context of supplied wheels, and their paths."""
+    aliases: tuple[Quoted, ...]
+    """The arguments of alias.py; none if vLLM's distribution is named vllm."""
     conversions: tuple[tuple[str, Quoted], ...]
     """Context of the vendor's scripts → the files copied from it."""
     path: Quoted
@@ -140,13 +146,15 @@ def steps(variant: Variant) -> Steps:
         installers=tuple(_installers(variant)),
         layers=tuple((layer.name, tuple(_trims(variant, layer))) for layer in variant.layers),
         supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
+        aliases=tuple(_aliases(variant)),
         conversions=tuple(_conversions(variant)),
         path=Quoted(f"{VENV}/bin:$PATH" if variant.installs else "$PATH"),
         start_period=variant.run.start.value if variant.run.start else "10m",
     )
 
 
-def _dockerfile(root: Path, variant: Variant) -> str:
+def dockerfile(root: Path, variant: Variant) -> str:
+    """Return the text of a variant's Dockerfile. Raises InputError for a template that cannot be rendered."""
     name = f"{variant.accelerator}/Dockerfile.j2"
     try:
         template = _environment(root / "templates").get_template(name)
@@ -216,6 +224,11 @@ def _trims(variant: Variant, layer: Layer) -> Iterator[Quoted]:
         options = {"--drop": drop, "--strip": trim.strip}
         quoted = [quoting.words(Quoted(option), *map(quoting.sh, globs)) for option, globs in options.items() if globs]
         yield quoting.words(quoting.sh(trim.distribution), *quoted, by=" \\\n        ")
+
+
+def _aliases(variant: Variant) -> Iterator[Quoted]:
+    if variant.vllm_alias:
+        yield quoting.words(*map(quoting.sh, (variant.vllm.distribution, variant.vllm.version, variant.vllm_alias)))
 
 
 def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:

@@ -22,11 +22,12 @@ from drydock.build.job import Job, committed_digest
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.paths import cache_home
+from drydock.core.process import in_ci
 from drydock.engine import daemon
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.model.record import Record
-from drydock.oci.diff import LayoutDifference, compare
+from drydock.oci.layout_diff import LayoutDifference, compare
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
@@ -67,22 +68,30 @@ def verify(job: Job, *, builder: str | None = None) -> Verified:
     )
 
 
-def settle(job: Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
+def settle(
+    job: Job,
+    verified: Verified,
+    *,
+    recording: bool,
+    builder: str | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> None:
     """Raise NotReproducibleError unless both builds, and the committed digest if there is one, are the same.
 
-    With `recording`, write the digest into the lock instead of comparing it with the committed one.
+    With `recording`, write the digest into the lock. It replaces another one, except in CI.
     """
     if not verified.reproducible:
         raise NotReproducibleError(
             f"{job.variant.id}: the second build differs from the first", *map(describe, verified.differences)
         )
-    if recording:
-        record(job, verified, builder)
-    elif verified.matches_committed is False:
+    if verified.matches_committed is False and (not recording or in_ci(env)):
         raise NotReproducibleError(
             f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
-            hint="compare BuildKit with `image.buildkit` in the lock; `verify --record` writes the new digest",
+            hint="compare BuildKit with `image.buildkit` in the lock; on a machine that is no CI,"
+            f" `./inv verify --target {job.variant.id} --record` writes the new digest",
         )
+    if recording and not verified.matches_committed:
+        record(job, verified, builder)
 
 
 def record(job: Job, verified: Verified, builder: str | None = None) -> None:

@@ -29,6 +29,7 @@ from drydock.bundle.contents import (
 from drydock.bundle.inputs import Gathered, gather
 from drydock.bundle.models import GatheredModel
 from drydock.config import matrix
+from drydock.core.console import as_lines
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full, dumps, loads
 from drydock.core.paths import ROOT, cache_home
@@ -112,7 +113,7 @@ def report(created: Created) -> str:
         lines += [f"{name} ({platform}) {digest}" for platform, digest in platforms.items()]
     lines += [f"model {name}: {source}" for name, source in created.models.items()]
     lines += [f"not included, supply it yourself: {line}" for line in created.not_included]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def not_included(image: BundledImage, store: Store | None = None) -> list[str]:
@@ -216,7 +217,7 @@ def _bundle_manifest(
 
 
 def _repository_files(root: Path, variants: Collection[str]) -> list[str]:
-    generated = {f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json", "profile.json")}
+    generated = {f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json")}
     stacks: set[str] = set()
     for variant in matrix.read_matrix(root):
         if variant.id in variants:

@@ -12,9 +12,9 @@ from drydock.bundle.contents import ARCHIVE, COMMIT, DEB, INPUTS, SDIST, SOURCE,
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError
 from drydock.core.files import dumps, file_sha256
-from drydock.examine import pulled
+from drydock.examine import remote_image
 from drydock.inputs import debs as apt
-from drydock.inputs import fetch, packs, sources, wheels
+from drydock.inputs import fetch, git_objects, sources, wheels
 from drydock.inputs.images import at_mirror
 from drydock.inputs.store import Store, default_store, place, whole_folder
 from drydock.model.locked import (
@@ -65,7 +65,7 @@ def _fetch(job: Job, pins: LockedPlatform, store: Store) -> None:
     for source in pins.sources:
         sources.fetch(source, target, store)
         if source.commit:
-            packs.check(source.name, source.commit, store, os.environ)
+            git_objects.check(source.name, source.commit, store, os.environ)
 
 
 def _debs(base: LockedDebianBase) -> tuple[LockedDeb, ...]:
@@ -100,7 +100,7 @@ def _sources(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
             blob = Blob(f"sha256:{source.sha256}", path.stat().st_size, path)
             yield f"{title} {source.sha256}", (blob, ARCHIVE, titled(title))
         elif source.commit:
-            title, pack = f"sources/{source.name}.pack", packs.path(str(source.commit), store)
+            title, pack = f"sources/{source.name}.pack", git_objects.path(str(source.commit), store)
             blob = Blob(f"sha256:{file_sha256(pack)}", pack.stat().st_size, pack)
             yield f"{title} {blob.digest}", (blob, SOURCE, {TITLE: title, COMMIT: str(source.commit)})
 
@@ -113,7 +113,7 @@ def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
     final = fetch.image_folder(str(base.digest), platform, store)
     if oci.intact(final):
         return final
-    image = pulled.open_image(f"{at_mirror(base.reference, read_mirrors())}@{base.digest}")
+    image = remote_image.open_image(f"{at_mirror(base.reference, read_mirrors())}@{base.digest}")
     if platform not in image.platforms:
         raise FetchError(
             f"{base.reference}@{base.digest}: platforms are {', '.join(image.platforms)}, expected {platform}"

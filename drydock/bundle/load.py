@@ -20,33 +20,25 @@ from pydantic import ValidationError
 from drydock.build import build
 from drydock.build.job import (
     ARCHITECTURES,
+    ATTACHED,
     BuildOptions,
     image_name,
     layouts_lock,
     prepare,
 )
-from drydock.build.loaded import read_loaded, write
 from drydock.bundle import models as model_folders
-from drydock.bundle.admit import check_own_build, check_recorded, kept, read_documents, verify_signature
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
 from drydock.bundle.inputs import write_index
-from drydock.core.console import byte_progress, log
-from drydock.core.errors import (
-    DrydockError,
-    FetchError,
-    InputError,
-    StaleError,
-    UntrustedError,
-    nearest,
-)
+from drydock.bundle.trust import check_own_build, check_recorded, kept, open_trusted
+from drydock.core.console import as_lines, byte_progress
+from drydock.core.errors import DrydockError, FetchError, InputError, nearest
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon
-from drydock.inputs import fetch, packs, supplied
+from drydock.inputs import fetch, git_objects, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
-from drydock.lock import lockfile
 from drydock.model.record import Record
 from drydock.oci import layout as oci
 
@@ -78,8 +70,6 @@ class Loaded(Record):
     """Models of the bundle that were not, without --models."""
     signed: bool
     """Whether the signature was verified with --key."""
-    vouched: bool
-    """Whether --key or --digest vouched for the bundle, so that the attached documents were loaded."""
     seconds: float
 
 
@@ -89,7 +79,7 @@ class LoadOptions(NamedTuple):
     engine: bool = False
     """Also load the images for this machine's platform into the engine."""
     digest: str = ""
-    """Expected digest of the bundle."""
+    """Expected digest of the bundle. This or `key` is required."""
     contexts: Mapping[str, str] = MappingProxyType({})
     """Context → folder with files that only their vendor may distribute."""
     key: str = ""
@@ -104,22 +94,18 @@ DEFAULTS = LoadOptions()
 def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> Loaded:
     """Load a bundle.
 
-    Attached documents are taken only if `--key` or `--digest` vouches for the bundle. Raises InputError, FetchError,
-    DiskFullError, UntrustedError for a bundle that is not the expected one or an image that is not the recorded one,
-    or NotReproducibleError if this machine built another image from the same inputs.
+    Raises InputError, FetchError, DiskFullError, UntrustedError for a bundle that neither key nor digest vouches for or
+    an image that is not the recorded one, or NotReproducibleError if this machine built another image from the same
+    inputs.
     """
     started = time.monotonic()
-    archive = Archive(path)
-    if options.digest and archive.digest != options.digest:
-        raise UntrustedError(f"{path}: digest is {archive.digest}, expected {options.digest}")
-    if options.key:
-        verify_signature(archive, options.key)
+    archive = open_trusted(path, options.key, options.digest)
     bundle = read_bundle(archive)
     for image in bundle.images:
         check_recorded(image, root)
         check_own_build(image)
-    loading = _Loading(archive, default_store(), root, vouched=bool(options.key or options.digest))
-    model_folders.check(archive, bundle.models, options.models, vouched=loading.vouched)
+    loading = _Loading(archive, default_store())
+    model_folders.check(archive, bundle.models, options.models)
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
@@ -134,7 +120,6 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
         models=tuple(map(str, models)),
         models_left=() if options.models else tuple(model.name for model in bundle.models),
         signed=bool(options.key),
-        vouched=loading.vouched,
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -154,13 +139,8 @@ def report(loaded: Loaded) -> str:
             f"the bundle was made from commit {loaded.origin.commit or 'unknown'}{changed}, which differs from this"
             " repository: check it out to `build` and `publish` its images"
         )
-    if not loaded.vouched:
-        lines.append(
-            "no one vouched for the bundle: its documents were not loaded, and `publish` takes only images whose digest"
-            " is recorded here; load it again with --key or --digest"
-        )
     lines += [f"not included, supply it to rebuild: {line}" for line in loaded.not_included]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def _add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
@@ -233,21 +213,11 @@ def _same_inputs(image: BundledImage, root: Path) -> bool:
     return job.inputs_sha256 == image.inputs_sha256
 
 
-def pinned_commits(image: BundledImage, root: Path) -> frozenset[str]:
-    """Return the commits of source code that this repository's lock pins for an image; none without a valid lock."""
-    try:
-        pins = lockfile.read_lock(lockfile.path_of(root, image.variant)).platforms.get(image.platform)
-    except StaleError:
-        return frozenset()
-    return frozenset(source.commit for source in pins.sources if source.commit) if pins else frozenset()
-
-
 class _Loading:
     """The state of one load."""
 
-    def __init__(self, archive: Archive, store: Store, root: Path, *, vouched: bool) -> None:
-        self.archive, self.store, self.root, self.vouched = archive, store, root, vouched
-        self._lists: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    def __init__(self, archive: Archive, store: Store) -> None:
+        self.archive, self.store = archive, store
         self.files_new = 0
 
     def check_free_space(self, bundle: Bundle) -> None:
@@ -273,31 +243,35 @@ class _Loading:
                 self._write_layout(layout, str(image.base), image.platform)
 
     def image(self, image: BundledImage) -> None:
-        """Keep the image where this machine keeps its own, with the bundle it came from and that one's documents.
+        """Keep the image where this machine keeps its own, with the bundle's documents about it.
 
         Raises FetchError if the bundle lacks a part of the image.
         """
-        found = read_documents(self.archive, image) if self.vouched else {}
         final = kept(image)
         with layouts_lock(image.variant, image.platform):
             if oci.sound(final):
-                known = read_loaded(final)
-                if known and self.vouched and not known.vouched:
-                    self._vouch(final, found)
                 return
             with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, image.digest, image.platform)
                 if not oci.sound(layout):
                     raise FetchError(f"{self.archive.path}: {image.digest}: a blob does not match its descriptor")
-                self._vouch(layout, found)
+                self._write_documents(layout, image)
 
-    def _vouch(self, layout: Path, found: Mapping[str, bytes]) -> None:
-        """Write the documents next to a layout, and then from which bundle it came."""
+    def _write_documents(self, layout: Path, image: BundledImage) -> None:
+        """Write the documents about an image next to its layout. Raises InputError if the bundle lacks one."""
         from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
-        for name, data in found.items():
-            write_atomically(layout / documents.FOLDER / name, data)
-        write(layout, self.archive.digest, found, vouched=self.vouched)
+        manifests = map(self.archive.json, image.documents)
+        found = {item["artifactType"]: item["layers"][0]["digest"] for item in manifests}
+        missing = sorted(documents.REQUIRED - found.keys())
+        if missing:
+            raise InputError(
+                f"{self.archive.path}: {image.variant} ({image.platform}): the bundle has no {', '.join(missing)}",
+                hint="make the bundle again with this version of drydock",
+            )
+        for kind, name in documents.ABOUT_IMAGE.items():
+            if kind in found:
+                write_atomically(layout / ATTACHED / name, self.archive.data(found[kind]))
 
     # --- missing content --------------------------------------------------------------------------------------------
 
@@ -313,16 +287,13 @@ class _Loading:
             yield from ((blob, self.archive.size(blob)) for blob in self._reachable(digest, image.platform))
 
     def _inputs(self, image: BundledImage) -> list[dict[str, Any]]:
-        """Return the input files of an image that may be loaded: all but source code that its lock does not pin."""
-        key = image.variant, image.platform, image.inputs
-        if key not in self._lists:
-            layers = self.archive.json(image.inputs)["layers"]
-            self._lists[key] = [item for item in layers if self._pinned(item, image)]
-        return self._lists[key]
+        """Return the descriptors of an image's input files."""
+        layers: list[dict[str, Any]] = self.archive.json(image.inputs)["layers"]
+        return layers
 
     def _has(self, item: dict[str, Any]) -> bool:
         if item["mediaType"] == SOURCE:
-            return packs.path(item["annotations"][COMMIT], self.store).is_file()
+            return git_objects.path(item["annotations"][COMMIT], self.store).is_file()
         return self.store.has(item["digest"].removeprefix("sha256:"), item["size"])
 
     # --- single files -----------------------------------------------------------------------------------------------
@@ -337,19 +308,13 @@ class _Loading:
             return
         if item["mediaType"] == SOURCE:
             commit = item["annotations"][COMMIT]
-            packs.add(f"{self.archive.path}: source code", commit, self.archive.chunks(item["digest"]), self.store)
+            git_objects.add(
+                f"{self.archive.path}: source code", commit, self.archive.chunks(item["digest"]), self.store
+            )
         else:
             sha256 = item["digest"].removeprefix("sha256:")
             self.store.add(self.archive.chunks(item["digest"]), sha256, item["annotations"][TITLE])
         self.files_new += 1
-
-    def _pinned(self, item: dict[str, Any], image: BundledImage) -> bool:
-        """Tell whether an input may be loaded: source code from git only if the lock here pins its commit."""
-        if item["mediaType"] != SOURCE or item["annotations"][COMMIT] in pinned_commits(image, self.root):
-            return True
-        title, commit = item["annotations"][TITLE], item["annotations"][COMMIT]
-        log(f"{image.variant} ({image.platform}): ignored {title!r}: the lock here does not pin commit {commit!r}")
-        return False
 
     def _write_layout(self, layout: Path, digest: str, platform: str) -> None:
         (layout / "blobs" / "sha256").mkdir(parents=True)
@@ -366,21 +331,15 @@ class _Loading:
     def _reachable(self, digest: str, platform: str) -> list[str]:
         """Return the digests of an image's blobs; of an index only the image for the given platform."""
         manifest = self.archive.json(digest)
-        if "manifests" in manifest:
-            system, _, architecture = platform.partition("/")
-            inner = [
-                item["digest"]
-                for item in manifest["manifests"]
-                if (item["platform"]["os"], item["platform"]["architecture"]) == (system, architecture)
-            ]
-            return list(dict.fromkeys([digest, *(blob for item in dict.fromkeys(inner) for blob in self._blobs(item))]))
-        return self._blobs(digest)
+        if "manifests" not in manifest:
+            return self._blobs(digest)
+        system, _, architecture = platform.partition("/")
+        own = {"os": system, "architecture": architecture}
+        inner = (item["digest"] for item in manifest["manifests"] if own.items() <= item["platform"].items())
+        return [digest, *(blob for item in inner for blob in self._blobs(item))]
 
     def _blobs(self, digest: str) -> list[str]:
-        """Return the digests of an image's blobs, each once. Raises InputError for an index."""
+        """Return the digests of an image's blobs, each once."""
         manifest = self.archive.json(digest)
-        if "manifests" in manifest:
-            raise InputError(f"{self.archive.path}: {digest}: found an index in an index, expected an image")
-        return list(
-            dict.fromkeys([digest, manifest["config"]["digest"], *(item["digest"] for item in manifest["layers"])])
-        )
+        layers = [item["digest"] for item in manifest["layers"]]
+        return list(dict.fromkeys([digest, manifest["config"]["digest"], *layers]))

@@ -5,7 +5,6 @@ Source: OCI image specification 1.1, layer.md ("Whiteouts").
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +13,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from drydock.core.errors import UntrustedError
-from drydock.core.tar import check_end, members, open_tar
-from drydock.oci.diff import decompressed
+from drydock.core.tar import members, open_tar
+from drydock.oci.layout_diff import decompressed
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
-CHUNK = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -38,14 +36,6 @@ class Entry(NamedTuple):
         return posixpath.basename(self.path).startswith(WHITEOUT)
 
 
-class Uncompressed(NamedTuple):
-    """A layer's tar stream."""
-
-    sha256: str
-    size: int
-    """Bytes."""
-
-
 class HasLayer(Protocol):
     """Anything that records which layer it comes from."""
 
@@ -57,45 +47,24 @@ class HasLayer(Protocol):
 Item = TypeVar("Item", bound=HasLayer)
 
 
-class _Hashing:
-    """A stream that hashes and counts the bytes that are read."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream, self._hash, self._size = stream, hashlib.sha256(), 0
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(size)
-        self._hash.update(data)
-        self._size += len(data)
-        return data
-
-    def finish(self) -> Uncompressed:
-        """Read what follows the end of the archive, and return what was read."""
-        while self.read(CHUNK):
-            pass
-        return Uncompressed(self._hash.hexdigest(), self._size)
-
-
-def entries(
-    manifest: Mapping[str, Any], blob: Callable[[str], Path], finished: Callable[[Uncompressed], object] = bool
-) -> Iterator[Entry]:
+def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterator[Entry]:
     """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest.
 
-    `finished` is called with each layer's tar stream once all its entries were yielded. Raises UntrustedError for a
-    layer that is damaged, or larger than any image.
+    Raises UntrustedError for a layer that is damaged, larger than any image, or has sparse files, as no build of ours
+    writes them.
     """
     for number, descriptor in enumerate(manifest["layers"]):
         try:
             with (
                 closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
-                open_tar(cast("IO[bytes]", hashing := _Hashing(stream)), "r|") as archive,
+                open_tar(cast("IO[bytes]", stream), "r|") as archive,
             ):
                 for info in members(archive):
+                    if info.issparse():
+                        raise tarfile.ReadError("found a sparse file, expected none")
                     path = posixpath.normpath(info.name).lstrip("/")
                     content = archive.extractfile(info) if info.isreg() else None
                     yield Entry(number, "" if path == "." else path, info, content)
-                check_end(archive)
-                finished(hashing.finish())
         except tarfile.TarError as error:
             raise UntrustedError(f"layer {descriptor['digest']}: invalid: {error}") from error
 

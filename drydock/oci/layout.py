@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.files import file_sha256, loads, read_bounded
-from drydock.oci import strict
 from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -40,12 +39,6 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     return str(_descriptor(MANIFEST, manifest)["digest"])
 
 
-def one_layer_digest(layer_sha256: str, size: int, platform: str, epoch: int, author: str) -> str:
-    """Return the digest that `write_layout` gives to a layer of this hash and size in bytes. Pure."""
-    _, manifest = _one_layer(layer_sha256, size, platform, epoch, author)
-    return str(_descriptor(MANIFEST, manifest)["digest"])
-
-
 def read_digest(folder: Path) -> str:
     """Return the digest of a layout's only manifest."""
     return str(_entry(folder)["digest"])
@@ -66,7 +59,7 @@ def blob(folder: Path, digest: str) -> Path:
 
 
 def _read(path: Path) -> bytes:
-    """Return a manifest or a config. Raises OSError for what is none: a pipe, or a file that is too large."""
+    """Return a manifest or a config. Raises OSError for a pipe, or a file that is too large."""
     return read_bounded(path, LARGEST)
 
 
@@ -77,21 +70,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config of a layout's only manifest. Raises RegistryError if clients could read it in another way."""
-    path = blob(folder, read_manifest(folder)["config"]["digest"])
-    return strict.config(_read(path), str(path))
-
-
-def diff_ids(folder: Path, platform: str) -> list[str]:
-    """Return the digests of the uncompressed layers of a layout's image; of an index, of the image for a platform."""
-    manifest = read_manifest(folder)
-    if "manifests" in manifest:
-        system, _, architecture = platform.partition("/")
-        own = {"os": system, "architecture": architecture}
-        item = next(item for item in manifest["manifests"] if own.items() <= item["platform"].items())
-        manifest = loads(_read(blob(folder, item["digest"])))
-    config = loads(_read(blob(folder, manifest["config"]["digest"])))
-    return [str(digest) for digest in config["rootfs"]["diff_ids"]]
+    """Return the config of a layout's only manifest."""
+    config: dict[str, Any] = loads(_read(blob(folder, read_manifest(folder)["config"]["digest"])))
+    return config
 
 
 def descriptors(folder: Path) -> list[dict[str, Any]]:

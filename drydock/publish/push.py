@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from drydock.attest import signing
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config import matrix
-from drydock.core.console import byte_progress, log
+from drydock.core.console import as_lines, byte_progress, log
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.files import loads
 from drydock.core.paths import ROOT
@@ -106,7 +106,7 @@ def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Publi
     """Push the built images of a variant, and tag them.
 
     Raises InputError, TagError, RegistryError or CredentialsError; LicenceError or UntrustedError if the image may not
-    be published.
+    be published: its digest must be recorded for the current inputs.
     """
     started = time.monotonic()
     if options.key and options.keyless:
@@ -117,6 +117,8 @@ def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Publi
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
     variant = matrix.find(matrix.read_matrix(root), target)
     layouts = built(variant, root)
+    for layout in layouts:
+        layout.job.require_recorded(layout.manifest.digest)
     image = combined(layouts)
     repository = repository_of(variant, options)
     planned = [repository.plan_tag(image.digest, tag) for tag in tags_of(variant, options)]
@@ -317,7 +319,7 @@ def report(published: Published) -> str:
         lines.append(f"tag {item.tag}: {change}")
     counts = ", ".join(f"{count} {how}" for how, count in sorted(published.blobs.items()))
     lines.append(f"blobs: {counts}; {published.bytes_sent / 1e6:.1f} MB {'to send' if published.dry_run else 'sent'}")
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path, int]]:

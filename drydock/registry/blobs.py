@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,20 +83,24 @@ class Blobs:
         Raises RegistryError; also for a blob that is longer or hardly arrives, and at the end if the bytes do not match
         the digest.
         """
-        hasher, received, failures, pace = hashlib.sha256(), 0, 0, Pace(self.client.access.patience)
+        hasher, received, failures, waited = hashlib.sha256(), 0, 0, 0.0
+        pace = Pace(self.client.access.patience)
         while True:
+            since = time.monotonic()
             try:
                 for chunk in self._receive(digest, received):
                     hasher.update(chunk)
-                    received, failures = received + len(chunk), 0
+                    received, failures, waited = received + len(chunk), 0, 0.0
                     if received > at_most or pace.is_too_slow(received):
                         raise RegistryError(f"{self.client.where}: {digest}: {_excess(received, at_most)}")
                     yield chunk
+                    since = time.monotonic()
                 break
             except TransientRequestError as error:
-                failures += 1
-                if failures >= ATTEMPTS:
-                    raise RegistryError(f"{self.client.where}: {digest}: {error}, {failures} times in a row") from error
+                failures, waited = failures + 1, waited + time.monotonic() - since
+                if failures == ATTEMPTS or waited > self.client.access.patience:
+                    what = f"{self.client.where}: {digest}"
+                    raise self.client.unanswered(what, error, failures, waited) from error
                 self.client.pause(failures, error)
         if f"sha256:{hasher.hexdigest()}" != digest:
             raise RegistryError(f"{self.client.where}: {digest}: the registry sent sha256:{hasher.hexdigest()} instead")
@@ -116,7 +121,7 @@ class Blobs:
                 best = max(best, upload.offset)
                 if failures >= ATTEMPTS:
                     raise RegistryError(
-                        f"{self.client.where}: {digest}: {error}, {failures} times in a row",
+                        f"{self.client.where}: {digest}: {error} (tried {failures} times)",
                         hint="run the same command to resume",
                     ) from error
                 self.client.pause(failures, error)

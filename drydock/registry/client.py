@@ -29,7 +29,7 @@ from drydock.config.access import RETRIED, Access, redact
 from drydock.core import http
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.core.files import loads, parse_size
+from drydock.core.files import SLOWEST, loads, parse_size
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
 
@@ -50,6 +50,7 @@ LONGEST_TOKEN = 32_768
 """Characters of a token: servers accept no longer headers."""
 SHOWN = 5
 """Error messages of one answer that are shown."""
+NO_TLS = "its token service must have an https:// address; without TLS, it must be on the registry's own host"
 Body = Callable[[], Any]
 """Makes the request body, once for each attempt."""
 
@@ -60,7 +61,7 @@ class TransientRequestError(Exception):
     def __init__(self, reason: str, pause: float | None = None) -> None:
         super().__init__(reason)
         self.pause = pause
-        """Seconds that the server asked for."""
+        """Seconds that the server requests."""
 
 
 class HttpRequest(NamedTuple):
@@ -125,17 +126,16 @@ class Client:
 
         Raises RegistryError or CredentialsError.
         """
-        for failures in range(1, ATTEMPTS):
+        failures, waited = 0, 0.0
+        while True:
+            started = time.monotonic()
             try:
                 return self.attempt(request, expected)
             except TransientRequestError as error:
+                failures, waited = failures + 1, waited + time.monotonic() - started
+                if failures == ATTEMPTS or waited > self.access.patience:
+                    raise self.unanswered(self._describe(request), error, failures, waited) from error
                 self.pause(failures, error)
-        try:
-            return self.attempt(request, expected)
-        except TransientRequestError as error:
-            raise RegistryError(
-                f"{self._describe(request)}: {error}, {ATTEMPTS} times in a row", hint="try again later"
-            ) from error
 
     def attempt(self, request: HttpRequest, expected: tuple[int, ...]) -> requests.Response:
         """Make a request without retries, but again with credentials if the registry requires them.
@@ -166,6 +166,14 @@ class Client:
             log(f"{self.where.host}: {error}; retrying in {seconds:.0f} s")
         time.sleep(seconds)
 
+    def unanswered(self, what: str, error: TransientRequestError, failures: int, waited: float) -> RegistryError:
+        """Return the error of a request that is not made again, after so many failures and seconds of waiting."""
+        if waited > self.access.patience:
+            return RegistryError(
+                f"{what}: no complete answer in {self.access.patience:g} s: {error}", hint="try again later"
+            )
+        return RegistryError(f"{what}: {error} (asked {failures} times)", hint="try again later")
+
     # --- one request ------------------------------------------------------------------------------------------------
 
     def _send(self, request: HttpRequest) -> requests.Response:
@@ -193,7 +201,7 @@ class Client:
             )
 
         try:
-            response = send() if request.body else self._in_time(request, send)
+            response = self._in_time(request, send)
         except requests.exceptions.SSLError as error:
             raise RegistryError(
                 f"{self.where.host}: this machine does not trust the registry's certificate",
@@ -206,18 +214,19 @@ class Client:
         return self._refuse_downgrade(response)
 
     def _in_time(self, request: HttpRequest, send: Callable[[], requests.Response]) -> requests.Response:
-        """Run a request for at most the access's `patience`. Raises RegistryError.
+        """Run a request for at most the access's `patience`, and the time to send its body. Raises RegistryError.
 
         The timeout of requests starts again with each byte, so a slow server could keep it waiting without end.
         """
+        seconds = self.access.patience + (parse_size(request.headers.get("Content-Length", "")) or 0) / SLOWEST
         answer: Future[requests.Response] = Future()
         threading.Thread(target=_fulfil, args=(answer, send), daemon=True).start()
         try:
-            return answer.result(self.access.patience)
+            return answer.result(seconds)
         except TimeoutError as error:
             del self._local.session  # the thread still uses it
             raise RegistryError(
-                f"{self._describe(request)}: no complete answer in {self.access.patience:g} s"
+                f"{self._describe(request)}: no complete answer in {seconds:.0f} s", hint="try again later"
             ) from error
 
     def _refuse_downgrade(self, response: requests.Response) -> requests.Response:
@@ -283,8 +292,10 @@ class Client:
     def _token(self, challenge: Mapping[str, str], scopes: tuple[str, ...], credentials: Credentials | None) -> str:
         """Get a token from the registry's token service (https://distribution.github.io/distribution/spec/auth/)."""
         realm = challenge.get("realm", "")
-        if urlsplit(realm).scheme != "https" and not self._insecure:
-            raise CredentialsError(f"{self.where.host}: asks to send credentials to {redact(realm)} without TLS")
+        if not self._is_safe(realm):
+            raise CredentialsError(
+                f"{self.where.host}: asks to send credentials to {redact(realm)} without TLS", hint=NO_TLS
+            )
         service = {"service": challenge["service"]} if "service" in challenge else {}
         response = self._ask_token(realm, service, scopes, credentials)
         server = urlsplit(realm).hostname
@@ -302,6 +313,12 @@ class Client:
         if not isinstance(token, str) or len(token) > LONGEST_TOKEN:
             raise CredentialsError(f"{self.where.host}: the answer of {server} contains no token")
         return token
+
+    def _is_safe(self, realm: str) -> bool:
+        """Tell whether a token service has TLS, or is on the machine of a registry that is used without TLS."""
+        scheme, host, own = urlsplit(realm).scheme, urlsplit(realm).hostname or "", urlsplit(self._root).hostname or ""
+        here = host == own or (is_loopback(host) and is_loopback(own))
+        return scheme == "https" or (scheme == "http" and self._insecure and here)
 
     def _ask_token(
         self, realm: str, service: Mapping[str, str], scopes: tuple[str, ...], credentials: Credentials | None
@@ -424,7 +441,7 @@ def _fulfil(answer: Future[requests.Response], send: Callable[[], requests.Respo
 
 
 def _keep(response: requests.Response, **options: Any) -> None:
-    """Read the body of an answer, unless the caller asked for a stream and this is not a redirect on the way to it.
+    """Read the body of an answer, unless the caller requested a stream and this is not a redirect on the way to it.
 
     Raises RegistryError for a body that is larger than LARGEST; of an error, the beginning is enough.
     """

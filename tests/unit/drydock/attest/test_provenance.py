@@ -10,7 +10,8 @@ import pytest
 from drydock.attest import provenance
 from drydock.build.job import Job, prepare
 from drydock.core.paths import ROOT
-from drydock.model.locked import LockedSource
+from drydock.lock import lockfile
+from drydock.model.locked import LockedImage, LockedSource
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +63,31 @@ def test_builder_from_environment(env: dict[str, str], expected: str) -> None:
     assert provenance.builder(env) == expected
 
 
+def git(folder: Path, *commands: tuple[str, ...]) -> None:
+    for command in commands:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(folder), *who, *command], check=True)
+
+
 def test_credentials_of_a_remote_are_removed(tmp_path: Path) -> None:
-    for command in (
-        ("init", "-q"),
-        ("remote", "add", "origin", "https://user:secret@git.example/r.git"),
-        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"),
-    ):
-        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    remote = ("remote", "add", "origin", "https://user:secret@git.example/r.git")
+    git(tmp_path, ("init", "-q"), remote, ("commit", "-q", "--allow-empty", "-m", "x"))
     found = provenance.read_origin(tmp_path)
     assert (found.repository, len(found.commit), found.dirty) == ("https://git.example/r.git", 40, False)
+
+
+def test_a_recorded_digest_is_no_change_but_another_pin_is(tmp_path: Path) -> None:
+    path = lockfile.path_of(tmp_path, "cpu-vllm0.32")
+    path.parent.mkdir(parents=True)
+    lock = lockfile.read_lock(lockfile.path_of(ROOT, "cpu-vllm0.32"))
+    ((platform, pins),) = lock.platforms.items()
+    image = LockedImage(digest=f"sha256:{'a' * 64}", inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
+    for recorded, epoch, dirty in ((None, 1, False), (image, 1, False), (image, 2, True)):
+        platforms = {platform: pins.model_copy(update={"image": recorded})}
+        lockfile.write_lock(path, lock.model_copy(update={"platforms": platforms, "source_date_epoch": epoch}))
+        if recorded is None:
+            git(tmp_path, ("init", "-q"), ("add", "--all"), ("commit", "-q", "-m", "x"))
+        assert provenance.read_origin(tmp_path).dirty is dirty
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:

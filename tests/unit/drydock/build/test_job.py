@@ -41,10 +41,6 @@ def test_nothing_else_of_the_folder_goes_in(tmp_path: Path) -> None:
     assert entrypoint_files(tmp_path) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
 
 
-def test_the_inputs_checksum_needs_neither_store_nor_network() -> None:
-    assert prepare("cpu", root=ROOT).inputs_sha256 == prepare("cpu", root=ROOT).inputs_sha256
-
-
 def test_a_changed_copy_of_a_job_has_its_own_checksum_and_layout(tmp_path: Path) -> None:
     job = prepare("cpu", root=ROOT)
     checksum, layout = job.inputs_sha256, job.layout

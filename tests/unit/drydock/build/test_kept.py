@@ -57,11 +57,6 @@ def test_a_whole_image_is_not_built_again(kept: Kept, capsys: pytest.CaptureFixt
     assert "up to date" in capsys.readouterr().err
 
 
-@pytest.mark.attack(
-    what="a layer of the kept image is truncated, changed or missing",
-    before="build said that the image is up to date",
-    after="build says that it is damaged, and builds it again",
-)
 @pytest.mark.parametrize("damage", ["truncated", "changed", "missing"])
 def test_a_damaged_image_is_built_again(damage: str, kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     data = kept.layer.read_bytes()
@@ -73,11 +68,6 @@ def test_a_damaged_image_is_built_again(damage: str, kept: Kept, capsys: pytest.
     assert oci.sound(kept.job.layout)
 
 
-@pytest.mark.attack(
-    what="someone puts another image into the cache where build looks for an earlier one",
-    before="build said that it was already built from the same inputs",
-    after="build compares its digest with the one that the lock records, says so, and builds again",
-)
 def test_a_planted_image_is_built_again(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     kept.local.record(PLATFORM, kept.digest)
     kept.local.write_build(PLATFORM, lambda layers, _: layers[2].update({"usr/local/bin/python3": b"evil"}))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from drydock.build import plan
 from drydock.build.job import prepare
 
@@ -28,11 +26,6 @@ def test_bake_may_touch_exactly_the_folders_of_the_plan() -> None:
     assert plan.folders(PLAN) == ("/cache/bases/1", "/cache/out", "/cache/wheels", "/repository/images/t")
 
 
-@pytest.mark.attack(
-    what="the path of a context, of the checkout or of the cache is a template in HCL, the language of bake's files",
-    before="bake replaced it by a value of the build machine, or failed",
-    after="it stays text",
-)
 def test_a_path_is_no_template() -> None:
     folder = "/home/${BAKE_LOCAL_PLATFORM}/%{if true}x"
     job = prepare("cpu")
@@ -40,15 +33,6 @@ def test_a_path_is_no_template() -> None:
     written = bake["target"][plan.bake_name(job.variant.id)]["contexts"]["base"]
     assert written == "/home/$${BAKE_LOCAL_PLATFORM}/%%{if true}x"
     assert folder in plan.folders(bake)
-
-
-def test_a_bake_name_holds_no_dots() -> None:
-    assert plan.bake_name("cpu-vllm0.32") == "cpu-vllm0_32"
-
-
-def test_an_export_is_reproducible_and_goes_to_a_folder() -> None:
-    assert "rewrite-timestamp=true" in plan.EXPORT
-    assert "tar=false" in plan.EXPORT
 
 
 def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> None:

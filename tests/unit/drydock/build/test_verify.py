@@ -13,9 +13,9 @@ from drydock.build import verify
 from drydock.build.job import Job, committed_digest, prepare
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.model.locked import LockedImage
-from drydock.oci.diff import LayoutDifference
+from drydock.oci.layout_diff import LayoutDifference
 
-DIGEST = "sha256:" + "a" * 64
+DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"
 
 
 def job_with(image: LockedImage | None) -> Job:
@@ -33,41 +33,52 @@ def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
     assert committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
 
 
+def verified(committed: str | None, second: str = DIGEST) -> verify.Verified:
+    """Return what two builds gave, and the committed digest."""
+    difference = LayoutDifference("layer 3", "opt/file", "mtime", "1", "2")
+    return verify.Verified(
+        reproducible=second == DIGEST,
+        first=DIGEST,
+        second=second,
+        committed=committed,
+        matches_committed=None if committed is None else committed == DIGEST,
+        differences=() if second == DIGEST else (difference._asdict(),),
+    )
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Collect what would be written into the repository's own lock."""
+    found: list[object] = []
+    monkeypatch.setattr(verify, "record", lambda *arguments: found.append(arguments))
+    return found
+
+
 @pytest.mark.parametrize("recording", [False, True])
 def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
-    difference = LayoutDifference("layer 3", "opt/file", "mtime", "1", "2")
-    verified = verify.Verified(
-        reproducible=False,
-        first=DIGEST,
-        second="sha256:" + "b" * 64,
-        committed=None,
-        matches_committed=None,
-        differences=(difference._asdict(),),
-    )
-
     with pytest.raises(NotReproducibleError, match="layer 3: opt/file: mtime: 1 → 2"):
-        verify.settle(prepare("cpu"), verified, recording=recording)
+        verify.settle(prepare("cpu"), verified(None, OTHER), recording=recording)
 
 
-def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -> None:
-    verified = verify.Verified(
-        reproducible=True,
-        first=DIGEST,
-        second=DIGEST,
-        committed="sha256:" + "c" * 64,
-        matches_committed=False,
-        differences=(),
-    )
-
+@pytest.mark.parametrize(("recording", "env"), [(False, {}), (False, {"CI": "true"}), (True, {"CI": "true"})])
+def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error(
+    recording: bool, env: Mapping[str, str]
+) -> None:
     with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
-        verify.settle(prepare("cpu"), verified, recording=False)
+        verify.settle(prepare("cpu"), verified(OTHER), recording=recording, env=env)
 
 
-@pytest.mark.attack(
-    what="a source tree in the cache is changed before both builds of verify",
-    before="both builds compiled the changed code and agreed",
-    after="the second build unpacks source code into a folder of its own",
+@pytest.mark.parametrize(
+    ("committed", "env", "written"),
+    [(None, {"CI": "true"}, True), (DIGEST, {"CI": "true"}, False), (OTHER, {}, True)],
 )
+def test_a_digest_is_recorded_where_none_is_or_in_place_of_another_outside_ci(
+    committed: str | None, env: Mapping[str, str], written: bool, recorded: list[object]
+) -> None:
+    verify.settle(prepare("cpu"), verified(committed), recording=True, env=env)
+    assert bool(recorded) == written
+
+
 def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     commit = "1" * 40
@@ -85,9 +96,3 @@ def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch
     with pytest.raises(BuildError):
         verify._build_elsewhere(prepare("cpu"), tmp_path / "elsewhere", None)
     assert seen == [["store"], [commit]]
-
-
-def test_a_difference_reads_as_one_line() -> None:
-    said = verify.describe(LayoutDifference("layer 3", "opt/file", "mtime", "1", "2"))
-
-    assert said == "layer 3: opt/file: mtime: 1 → 2"

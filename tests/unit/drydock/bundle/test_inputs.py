@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from drydock.attest.components import Component, ingredients
 from drydock.bundle.contents import ARCHIVE, STORED
 from drydock.bundle.inputs import _sources
-from drydock.examine.advisories.subjects import not_covered
+from drydock.examine.advisories.find import not_covered
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedImageBase, LockedPlatform, LockedSource
+from tests.support.hashes import sha256
 
 URL = "https://example.org/releases/a-1.tar.bz2"
 BASE = LockedImageBase(kind="image", reference="example.org/a:1", digest=None, verified=False, source="a test")
 
 
-def test_a_release_archive_is_carried_and_listed(store: Store, sha256: Callable[[bytes], str]) -> None:
+def test_a_release_archive_is_carried_and_listed(store: Store) -> None:
     key = sha256(b"BZh")
     store.add([b"BZh"], key, "a-1.tar.bz2")
     source = LockedSource(name="a", url=URL, sha256=key, source="a test")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,12 +66,18 @@ def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> No
     assert (known.hub, known.files.keys()) == ("", FILES.keys())
 
 
+def piped(model: Path) -> None:
+    (model / "config.json").unlink()
+    os.mkfifo(model / "config.json")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
         (lambda model: (model / "model.safetensors").write_bytes(b"\1" * 1000), FetchError, "was changed on the disk"),
         (lambda model: (model / "code.py").write_text("x"), InputError, "does not list 'code.py'"),
         (lambda model: (model / "config.json").unlink(), InputError, "found no config.json"),
+        (piped, InputError, "found a pipe"),
     ],
 )
 def test_a_pulled_model_that_was_changed_is_not_bundled(
@@ -83,23 +91,68 @@ def test_a_pulled_model_that_was_changed_is_not_bundled(
     assert not (tmp_path / "b.tar").exists()
 
 
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(os.path.relpath(path))
+
+
+ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a link to a file of the machine": (
+        lambda path: path.symlink_to("/etc/hostname"),
+        "a link to /etc/hostname: /etc/hostname is outside of the model's folder",
+    ),
+    "a link to a folder of the machine": (
+        lambda path: path.symlink_to("/etc"),
+        "a link to /etc: /etc is outside of the model's folder",
+    ),
+    "a link to another model": (lambda path: path.symlink_to("../other/key"), "outside of the model's folder"),
+    "a link to nothing": (lambda path: path.symlink_to("gone"), "a link to gone: No such file or directory"),
+    "a link to itself": (lambda path: path.symlink_to("x"), "Too many levels of symbolic links"),
+    "a link to a folder": (lambda path: path.symlink_to("sub"), "a link to sub: expected a file, found a folder"),
+    "a pipe": (os.mkfifo, "x: expected a file, found a pipe, socket or device"),
+    "a socket": (bind, "x: expected a file, found a pipe, socket or device"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_only_files_of_the_model_are_bundled(model: Path, tmp_path: Path, name: str) -> None:
+    place, said = ODD[name]
+    (model.parent / "other").mkdir()
+    (model.parent / "other" / "key").write_text("secret")
+    place(model / "x")
+    with pytest.raises(InputError, match=said):
+        create([], tmp_path / "b.tar", models=[model])
+
+    assert not (tmp_path / "b.tar").exists()
+
+
+def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_it_links_to(
+    model: Path, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "models--org--Tiny-1B" / "snapshots" / "0123abc"
+    for number, name in enumerate(FILES):
+        blob_ = snapshot.parents[1] / "blobs" / str(number)
+        blob_.parent.mkdir(parents=True, exist_ok=True)
+        (model / name).rename(blob_)
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).symlink_to(os.path.relpath(blob_, (snapshot / name).parent))
+    created = create([], tmp_path / "b.tar", models=[snapshot])
+    load(tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+
+    there = tmp_path / "there" / "0123abc"
+    assert {name: (there / name).read_bytes() for name in FILES} == FILES
+    assert not any(path.is_symlink() for path in there.rglob("*"))
+
+
 def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two folders have the name Tiny-1B"):
         create([], tmp_path / "b.tar", models=[model, model])
 
 
-@pytest.mark.attack(
-    what="a bundle that no one vouched for brings a model, whose folder may contain code",
-    before="a bundle brought no models",
-    after="models are written only with --key or --digest; without --models they stay in the bundle",
-)
-def test_a_model_that_nobody_vouches_for_is_not_written(model: Path, tmp_path: Path) -> None:
-    create([], tmp_path / "b.tar", models=[model])
-    with pytest.raises(InputError, match="no one vouches for the models"):
-        load(tmp_path / "b.tar", LoadOptions(models=tmp_path / "there"))
-    loaded = load(tmp_path / "b.tar", LoadOptions())
+def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path) -> None:
+    created = create([], tmp_path / "b.tar", models=[model])
+    loaded = load(tmp_path / "b.tar", LoadOptions(digest=created.bundle))
 
-    assert not (tmp_path / "there").exists()
     assert "model Tiny-1B: not written; --models FOLDER writes it" in load_report(loaded)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from drydock.attest import brought, documents
 from drydock.core.errors import TagError, UntrustedError
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY, Binding, Subject, Terms
@@ -51,11 +50,6 @@ def test_a_channel_with_the_variants_name_is_the_same_channel() -> None:
     assert (made.channel.name, made.expires) == ("stable", NOW + 2 * DAY)
 
 
-@pytest.mark.attack(
-    what="a release of an old branch is published to the channel of a newer one",
-    before="the channel went back",
-    after="publish refuses, unless --allow-rollback is given",
-)
 @pytest.mark.parametrize(("older", "newer"), [("1.3.1", "1.4.0"), ("1.9.0", "1.10.0"), ("1.4.0-rc.2", "1.4.0")])
 def test_a_channel_does_not_go_back_to_an_older_release(older: str, newer: str) -> None:
     last = bind("stable", release=newer)
@@ -110,12 +104,3 @@ def test_tag_documents_survive_damage() -> None:
 
     made = (bind("stable", release="1.4.0", expires=90), bind("cpu-vllm0.32-1.4.0", release="1.4.0"))
     survives_damage(quiet, *(item.attached().data.decode() for item in made))
-
-
-@pytest.mark.attack(
-    what="a bundle brings a document that binds one of the publisher's release tags to its image",
-    before="publish attached and signed it",
-    after="publish makes these documents itself and takes none from a bundle",
-)
-def test_tag_documents_do_not_come_from_a_bundle() -> None:
-    assert not documents.BINDINGS & brought.TYPES.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import itertools
@@ -63,11 +64,6 @@ ENDLESS: dict[str, tuple[Callable[[], Answer], str]] = {
 }
 
 
-@pytest.mark.attack(
-    what="a registry's manifest never ends, drips, unpacks to gigabytes, or nests a hundred thousand lists",
-    before="memory ran out, the command hung, or it ended in a RecursionError",
-    after="an error after 4 MiB, or after the time for one answer",
-)
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_manifest_is_an_error(name: str, tmp_path: Path) -> None:
     answer, said = ENDLESS[name]
@@ -75,21 +71,11 @@ def test_an_endless_manifest_is_an_error(name: str, tmp_path: Path) -> None:
         manifests(fake, tmp_path).find("v1")
 
 
-@pytest.mark.attack(
-    what="the body of a registry's error never ends",
-    before="memory ran out before the error was shown",
-    after="the status is shown; the rest is not read",
-)
 def test_an_endless_error_is_cut(tmp_path: Path) -> None:
     with always(status=400, body=itertools.repeat(MIB)) as fake, pytest.raises(RegistryError, match=r"answered 400$"):
         manifests(fake, tmp_path).find("v1")
 
 
-@pytest.mark.attack(
-    what="a registry answers 100 Continue forever",
-    before="the command hung, below every timeout",
-    after="an error after the time for one answer",
-)
 def test_endless_interim_answers_are_an_error(tmp_path: Path) -> None:
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -109,11 +95,31 @@ def test_endless_interim_answers_are_an_error(tmp_path: Path) -> None:
         Manifests(Client(where, HASTY, env={"HOME": str(tmp_path)}), tmp_path).find("v1")
 
 
-@pytest.mark.attack(
-    what="each page of a list of tags links to a next page",
-    before="the command never ended, and kept every page in memory",
-    after="an error after 1,000 pages or 64 MiB",
-)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+
+
+@pytest.mark.parametrize("head", [HEAD, HEAD + b"Transfer-Encoding: chunked\r\n"])
+@pytest.mark.parametrize("what", ["manifest", "blob"])
+def test_a_body_that_does_not_come_is_an_error(head: bytes, what: str, tmp_path: Path) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    held = []
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(server.accept()[0])
+                held[-1].recv(4096)
+                held[-1].sendall(head + b"\r\n{}")
+
+    threading.Thread(target=answer, daemon=True).start()
+    where = parse(f"127.0.0.1:{server.getsockname()[1]}/a/b")
+    client = Client(where, HASTY._replace(timeout=0.4), env={"HOME": str(tmp_path)})
+    pull = Blobs(client, tmp_path).pull if what == "blob" else Manifests(client, tmp_path).find
+    with server, pytest.raises(RegistryError, match="no complete answer in 1 s"):
+        list(pull(DIGEST) or ())
+    assert len(held) <= 4
+
+
 def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
     pages = itertools.count()
 
@@ -126,11 +132,6 @@ def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
     assert next(pages) <= MOST_PAGES
 
 
-@pytest.mark.attack(
-    what="the pages of a list are lists or numbers, or contain entries that are neither tags nor descriptors",
-    before="tracebacks: AttributeError, TypeError",
-    after="they count as empty",
-)
 @pytest.mark.parametrize(
     "page", ["[]", "3", '{"tags": 3, "manifests": 3}', '{"tags": null, "manifests": [1, {}, {"digest": {}}]}']
 )
@@ -143,11 +144,6 @@ def test_a_page_that_is_no_list_counts_as_empty(page: str, tmp_path: Path) -> No
         assert manifests(fake, tmp_path).referrers(DIGEST) == ()
 
 
-@pytest.mark.attack(
-    what="a blob is longer than its descriptor says, or never ends",
-    before="it was written until the disk was full",
-    after="an error at the first byte too many",
-)
 def test_a_blob_without_end_is_an_error(tmp_path: Path) -> None:
     with (
         always(body=itertools.repeat(MIB)) as fake,
@@ -156,43 +152,23 @@ def test_a_blob_without_end_is_an_error(tmp_path: Path) -> None:
         list(blobs(fake, tmp_path).pull(DIGEST, len(DATA)))
 
 
-@pytest.mark.attack(
-    what="a registry sends a blob byte by byte",
-    before="the command hung for as long as the registry liked",
-    after="an error once it is slower than any connection",
-)
 def test_a_blob_that_hardly_arrives_is_an_error(tmp_path: Path) -> None:
     with always(body=drip()) as fake, pytest.raises(RegistryError, match="slower than 10000 bytes in a second"):
         list(blobs(fake, tmp_path).pull(DIGEST, 1 << 30))
 
 
-@pytest.mark.attack(
-    what="Content-Length is not a number, is negative, is a superscript, or has 5,000 digits",
-    before="a traceback: ValueError",
-    after="the length is ignored, and the digest is checked",
-)
 @pytest.mark.parametrize("length", ["many", "-1", "\xb2", "9" * 5000, ""])
 def test_a_wrong_length_does_no_harm(length: str, tmp_path: Path) -> None:
     with always(headers={"Content-Length": length}, body=iter([DATA])) as fake:
         assert b"".join(blobs(fake, tmp_path).pull(DIGEST)) == DATA
 
 
-@pytest.mark.attack(
-    what="Retry-After is a superscript, has 5,000 digits, or names a time zone beyond all dates",
-    before="tracebacks: ValueError, OverflowError",
-    after="it is ignored",
-)
 @pytest.mark.parametrize("value", ["\xb2", "9" * 5000, "Mon, 01 Jan 2024 00:00:00 +99999999999999"])
 def test_an_invalid_retry_after_is_ignored(value: str, tmp_path: Path) -> None:
     with always(status=503, headers={"Retry-After": value}) as fake, pytest.raises(RegistryError, match="8 times"):
         manifests(fake, tmp_path).find("v1")
 
 
-@pytest.mark.attack(
-    what="WWW-Authenticate consists of 60,000 spaces",
-    before="its pattern took hours",
-    after="8 KiB of it are parsed, in milliseconds",
-)
 def test_a_header_of_spaces_takes_no_time() -> None:
     start = time.monotonic()
     for header in (" " * 60_000, "a" * 60_000, "a " * 30_000, 'a="' * 20_000, "-" * 60_000):

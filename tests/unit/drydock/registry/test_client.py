@@ -113,7 +113,7 @@ def test_transient_failures_are_retried(tmp_path: Path, status: int) -> None:
 
 def test_persistent_failures_are_an_error(tmp_path: Path) -> None:
     with Fake(lambda _: Answer(503)) as fake:
-        with pytest.raises(RegistryError, match=f"503, {ATTEMPTS} times in a row"):
+        with pytest.raises(RegistryError, match=rf"503 \(asked {ATTEMPTS} times\)"):
             client(fake, tmp_path).request(REQUEST, (200,))
         assert len(fake.seen) == ATTEMPTS
 
@@ -143,7 +143,28 @@ def test_no_plain_http_beyond_this_machine() -> None:
     assert Client(parse("r.example/a"), QUICK, insecure=True).absolute("/v2/x", "/") == "http://r.example/v2/x"
 
 
-def test_a_token_is_not_fetched_without_tls(tmp_path: Path) -> None:
-    own = Client(parse("https://r.example/a"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
-    with pytest.raises(CredentialsError, match="without TLS"):
-        own._token({"realm": "http://tokens.example/t"}, (), None)
+@pytest.mark.parametrize(
+    ("registry", "insecure", "realm", "safe"),
+    [
+        ("r.example", False, "https://tokens.example/t", True),
+        ("r.example", False, "http://r.example/t", False),
+        ("r.example", False, "http://127.0.0.1/t", False),
+        ("r.example:5000", True, "http://r.example:5001/t", True),
+        ("r.example", True, "http://tokens.example/t", False),
+        ("127.0.0.1:5000", False, "http://localhost:5001/t", True),
+        ("127.0.0.1:5000", False, "http://tokens.example/t", False),
+        ("127.0.0.1:5000", False, "", False),
+    ],
+)
+def test_a_token_service_has_tls_or_is_on_the_registrys_own_host(
+    registry: str, insecure: bool, realm: str, safe: bool
+) -> None:
+    assert Client(parse(f"{registry}/a"), QUICK, insecure=insecure)._is_safe(realm) == safe
+
+
+def test_credentials_are_not_sent_to_another_machine_without_tls(tmp_path: Path) -> None:
+    challenge = {"WWW-Authenticate": 'Bearer realm="http://tokens.invalid/t"'}
+    with Fake(lambda _: Answer(401, challenge)) as fake:
+        own = client(fake, tmp_path, {"username": "me", "password": SECRET})
+        with pytest.raises(CredentialsError, match=r"to send credentials to http://tokens\.invalid/t without TLS"):
+            own.request(REQUEST, (200,))

@@ -1,7 +1,6 @@
-"""Decides whether a bundle, an image in it and its documents are taken. IO (reads only).
+"""Decides whether a bundle is loaded at all, and whether its images are those that this repository expects. IO (reads).
 
-A bundle does not vouch for itself: a key or a digest that the user names does, and for an image also the digest that
-this repository records for its inputs.
+A bundle does not vouch for itself: a key or a digest that the user names does, before anything in it is parsed.
 """
 
 from __future__ import annotations
@@ -12,12 +11,31 @@ from drydock.attest import signing
 from drydock.build.job import layouts_folder, recorded_digest
 from drydock.bundle.archive import Archive
 from drydock.bundle.contents import BundledImage
-from drydock.core.errors import NotReproducibleError, UntrustedError
+from drydock.core.errors import InputError, NotReproducibleError, UntrustedError
 from drydock.lock import lockfile
 from drydock.oci import layout as oci
 
 
-def verify_signature(archive: Archive, key: str) -> None:
+def open_trusted(path: Path, key: str, digest: str) -> Archive:
+    """Return a bundle that the owner of a public key signed, or that has this digest, or both if both are given.
+
+    Raises InputError without either, and UntrustedError for another bundle.
+    """
+    if not key and not digest:
+        raise InputError(
+            f"{path}: found neither --key nor --digest, expected at least one of them",
+            hint=f"`./inv bundle.load {path} --digest sha256:…` with the digest that `./inv bundle` printed, or"
+            f" `./inv bundle.load {path} --key cosign.pub` with its maker's public key",
+        )
+    archive = Archive(path)
+    if digest and archive.digest != digest:
+        raise UntrustedError(f"{path}: digest is {archive.digest}, expected {digest}")
+    if key:
+        _verify_signature(archive, key)
+    return archive
+
+
+def _verify_signature(archive: Archive, key: str) -> None:
     """Raise UntrustedError unless the owner of a public key signed the index, which names every blob by digest."""
     hint = "nothing was loaded; get the bundle again from its maker"
     if not archive.signature:
@@ -50,7 +68,7 @@ def check_own_build(image: BundledImage) -> None:
         raise NotReproducibleError(
             f"{image.variant} ({image.platform}): this machine built {built} from the same inputs,"
             f" the bundle contains {image.digest}",
-            hint=f"`invoke verify --target {image.variant}` shows which one is reproducible; to use the bundle's image,"
+            hint=f"`./inv verify --target {image.variant}` shows which one is reproducible; to use the bundle's image,"
             f" remove {layout}",
         )
 
@@ -66,25 +84,3 @@ def _digest_of(layout: Path) -> str | None:
 def kept(image: BundledImage) -> Path:
     """Return the folder in which this machine keeps an image made from the same inputs; it need not exist."""
     return layouts_folder(image.variant, image.platform) / image.inputs_sha256
-
-
-def read_documents(archive: Archive, image: BundledImage) -> dict[str, bytes]:
-    """Return the documents of an image that only the machine that built it can make, by file name.
-
-    `publish` makes the others from the layers. Raises UntrustedError for a document about another image.
-    """
-    from drydock.attest import brought  # noqa: PLC0415 - slow to import, needed by few verbs
-
-    about = brought.About(image.variant, image.platform, image.digest, image.inputs_sha256)
-    found = {}
-    for digest in image.documents:
-        manifest = archive.json(digest)
-        if manifest["artifactType"] not in brought.TYPES:
-            continue
-        if manifest["subject"]["digest"] != image.digest:
-            raise UntrustedError(
-                f"{archive.path}: document {digest} is about {manifest['subject']['digest']}, expected {image.digest}"
-            )
-        found[manifest["artifactType"]] = archive.data(manifest["layers"][0]["digest"])
-    brought.check(found, about)
-    return {brought.TYPES[media_type]: data for media_type, data in found.items()}

@@ -10,11 +10,13 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import zstandard
 
+from drydock.core.differences import differences
 from drydock.core.errors import BuildError
 from drydock.core.tar import members, open_tar
 from drydock.oci import layout as oci
@@ -80,8 +82,8 @@ Blob = tuple[Path, Mapping[str, Any]]
 
 def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[LayoutDifference]:
     one, other = (_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second))
-    for path in sorted({*one, *other}):
-        yield from _compare_entries(where, path, one.get(path), other.get(path))
+    for path, entry, its_other in sorted(differences(one, other), key=itemgetter(0)):
+        yield from _compare_entries(where, path, entry, its_other)
     if one.keys() == other.keys():
         yield from _compare_order(where, list(one), list(other))
 
@@ -100,9 +102,8 @@ def _compare_entries(
     if first is None or second is None:
         yield LayoutDifference(where, path, "presence", _presence(first), _presence(second))
         return
-    for field in first:
-        if first[field] != second[field]:
-            yield LayoutDifference(where, path, field, first[field], second[field])
+    for field, one, other in differences(first, second):
+        yield LayoutDifference(where, path, field, one or "", other or "")
 
 
 def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:

@@ -21,9 +21,9 @@ CREATE = {
 }
 LOAD = {
     "engine": "also load the images into the engine",
-    "digest": "expected digest of the bundle: sha256:…",
-    "models": "folder to write the bundle's models to; requires --key or --digest",
-    "key": "public key whose owner must have signed the bundle",
+    "digest": "expected digest of the bundle, as `bundle` printed it: sha256:…; this or --key is required",
+    "models": "folder to write the bundle's models to",
+    "key": "public key whose owner must have signed the bundle; this or --digest is required",
     "context": "NAME=FOLDER: files that only their vendor may distribute, found by hash; repeatable",
 }
 

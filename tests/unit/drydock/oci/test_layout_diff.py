@@ -11,7 +11,7 @@ import pytest
 
 from drydock.core.errors import BuildError
 from drydock.oci import layout as oci
-from drydock.oci.diff import LayoutDifference, compare
+from drydock.oci.layout_diff import LayoutDifference, compare
 from tests.support import layouts
 
 Files = Mapping[str, tuple[bytes, Mapping[str, Any]]]
@@ -74,11 +74,6 @@ def test_a_missing_layer_is_a_difference_of_the_manifest(tmp_path: Path) -> None
     assert ("manifest", "layers[1]", "value") in [difference[:3] for difference in found]
 
 
-@pytest.mark.attack(
-    what="a layout's index.json names the digest of another image than its blobs make",
-    before="two builds compared as equal, because only the two index.json were compared",
-    after="every blob is checked against its digest before two layouts are compared",
-)
 def test_what_an_index_says_is_checked_before_two_layouts_are_equal(tmp_path: Path) -> None:
     first, second = layout(tmp_path / "a", SAME), layout(tmp_path / "b", SAME)
     other = layout(tmp_path / "c", {**SAME, "opt/file": (b"other", {"mtime": 1})})
