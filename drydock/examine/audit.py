@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from drydock.attest import contents
 from drydock.build.job import Job
+from drydock.core.console import as_lines
 from drydock.core.errors import HardeningError, InputError
 from drydock.examine import hardening
-from drydock.examine.hardening import Finding, HardeningPolicy, Pattern, Seen, TreeNode
+from drydock.examine.hardening import Finding, HardeningPolicy, ObservedImage, Pattern, TreeNode
 from drydock.inputs import indexes
 from drydock.model.bases import DebianBase
 from drydock.model.record import Record
@@ -109,10 +110,11 @@ def enforce(audited: Audited) -> None:
 def report(audited: Audited) -> str:
     """Return the result as text."""
     lines = [f"{audited.variant} {audited.platform} {audited.digest}: {audited.files} paths in {audited.layers} layers"]
-    lines += [f"  allowed: {_line(item)}\n    because: {item.because}" for item in audited.allowed]
+    for item in audited.allowed:
+        lines += [f"  allowed: {_line(item)}", f"    because: {item.because}"]
     lines += [f"  in the base: {_line(item)}" for item in audited.of_base]
     lines.append(f"  {len(audited.findings) or 'no'} findings")
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def machine_patterns(env: Mapping[str, str]) -> tuple[Pattern, ...]:
@@ -130,7 +132,7 @@ def machine_patterns(env: Mapping[str, str]) -> tuple[Pattern, ...]:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read(subject: AuditedImage, policy: HardeningPolicy) -> Seen:
+def read(subject: AuditedImage, policy: HardeningPolicy) -> ObservedImage:
     """Return what the rules need to know about an image. Reads every layer once."""
     nodes: dict[str, TreeNode] = {}
     texts: dict[str, str] = {}
@@ -142,7 +144,7 @@ def read(subject: AuditedImage, policy: HardeningPolicy) -> Seen:
         nodes[entry.path] = _node(entry, nodes)
         secrets += _secrets(entry, policy, texts)
     packages = contents.debs({path: text for path, text in texts.items() if path in nodes})
-    return Seen(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
+    return ObservedImage(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
 
 
 def _open(job: Job, layout: Path) -> AuditedImage:

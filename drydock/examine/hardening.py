@@ -115,7 +115,7 @@ class TreeNode(NamedTuple):
     """Whether it has capabilities."""
 
 
-class Seen(NamedTuple):
+class ObservedImage(NamedTuple):
     """The contents of an image, as the rules need them."""
 
     nodes: Mapping[str, TreeNode]
@@ -134,18 +134,18 @@ def read_policy(root: Path) -> HardeningPolicy:
     return validate(HardeningPolicy, read_yaml(root / FILE, FILE))
 
 
-def findings(seen: Seen, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:
+def findings(image: ObservedImage, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:
     """Yield the findings of all rules; those that the policy allows have its reason.
 
     `requested` are the packages that the variant's base requests by name.
     """
     found = [
-        *seen.secrets,
-        *_tools(seen, policy, set(requested)),
-        *rights(seen),
-        *writable(seen, policy),
-        *user(seen),
-        *configured(seen, policy),
+        *image.secrets,
+        *_tools(image, policy, set(requested)),
+        *rights(image),
+        *writable(image, policy),
+        *user(image),
+        *configured(image, policy),
     ]
     for item in found:
         yield item.model_copy(update={"because": _reason_to_allow(item, policy)})
@@ -178,14 +178,14 @@ def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str
             yield pattern.name
 
 
-def configured(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
+def configured(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
     """Yield secrets and proxies in the image's environment, labels and history."""
-    config = seen.config.get("config", {})
+    config = image.config.get("config", {})
     for setting in config.get("Env") or ():
         name, _, value = setting.partition("=")
         if PROXY.match(name) or (value and SECRET_NAME.search(name)):
             yield Finding(rule="secrets", path=f"ENV {name}", found="is set in the image")
-    texts = {"ENV": config.get("Env"), "LABEL": config.get("Labels"), "history": seen.config.get("history")}
+    texts = {"ENV": config.get("Env"), "LABEL": config.get("Labels"), "history": image.config.get("history")}
     everywhere = [pattern.model_copy(update={"within": ()}) for pattern in policy.patterns]
     for where, value in texts.items():
         for kind in secrets("", repr(value).encode(), everywhere):
@@ -195,17 +195,17 @@ def configured(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-def _tools(seen: Seen, policy: HardeningPolicy, requested: set[str]) -> Iterator[Finding]:
+def _tools(image: ObservedImage, policy: HardeningPolicy, requested: set[str]) -> Iterator[Finding]:
     for tool in policy.tools:
         if not requested.intersection(tool.unless):
-            yield from _installed(seen, tool)
+            yield from _installed(image, tool)
 
 
-def _installed(seen: Seen, tool: Tool) -> Iterator[Finding]:
-    for package in sorted(seen.packages):
+def _installed(image: ObservedImage, tool: Tool) -> Iterator[Finding]:
+    for package in sorted(image.packages):
         if _any(package, tool.packages) and not _any(package, tool.but):
             yield Finding(rule="tools", path=f"deb {package}", found=tool.name)
-    for path, node in seen.nodes.items():
+    for path, node in image.nodes.items():
         if node.kind != "folder" and _any(path, tool.files):
             yield Finding(rule="tools", path=path, found=tool.name, layer=node.layer)
         folder, _, name = path.rpartition("/")
@@ -228,9 +228,9 @@ def _any(text: str, globs: Iterable[str]) -> bool:
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 
-def rights(seen: Seen) -> Iterator[Finding]:
+def rights(image: ObservedImage) -> Iterator[Finding]:
     """Yield setuid and setgid programs, files with capabilities, and devices."""
-    for path, node in seen.nodes.items():
+    for path, node in image.nodes.items():
         if node.kind == "file" and node.mode & SETID:
             found = f"runs as its owner {node.uid}:{node.gid}: mode {node.mode:04o}"
             yield Finding(rule="rights", path=path, found=found, layer=node.layer)
@@ -240,13 +240,13 @@ def rights(seen: Seen) -> Iterator[Finding]:
             yield Finding(rule="rights", path=path, found="is a device", layer=node.layer)
 
 
-def writable(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
+def writable(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
     """Yield the paths that everyone or the image's user can write to, except those that the policy lists.
 
     A listed path may be writable by everyone only if it has the sticky bit.
     """
     uid, gid = (int(number) for number in USER.split(":"))
-    for path, node in seen.nodes.items():
+    for path, node in image.nodes.items():
         if node.kind == "link":
             continue
         listed = path in policy.writable
@@ -264,20 +264,20 @@ def writable(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
 # --- users ----------------------------------------------------------------------------------------------------------
 
 
-def user(seen: Seen) -> Iterator[Finding]:
+def user(image: ObservedImage) -> Iterator[Finding]:
     """Yield wrong users: the user that the image runs as, its account, accounts with passwords, owners of files."""
-    runs_as = str((seen.config.get("config") or {}).get("User", ""))
+    runs_as = str((image.config.get("config") or {}).get("User", ""))
     if runs_as != USER:
         yield Finding(rule="user", path="USER", found=f"{runs_as or 'root'}, expected {USER}")
     uid = USER.partition(":")[0]
-    accounts = [line for line in seen.texts.get("etc/passwd", "").splitlines() if line.split(":")[2:3] == [uid]]
+    accounts = [line for line in image.texts.get("etc/passwd", "").splitlines() if line.split(":")[2:3] == [uid]]
     if accounts != [ACCOUNT]:
         found = f"{' and '.join(accounts) or f'no user {uid}'}, expected {ACCOUNT}"
         yield Finding(rule="user", path="etc/passwd", found=found)
     for name in ("etc/passwd", "etc/shadow"):
-        yield from _passwords(name, seen.texts.get(name, ""))
-    uids, gids = _ids(seen.texts.get("etc/passwd", "")), _ids(seen.texts.get("etc/group", ""))
-    for path, node in seen.nodes.items():
+        yield from _passwords(name, image.texts.get(name, ""))
+    uids, gids = _ids(image.texts.get("etc/passwd", "")), _ids(image.texts.get("etc/group", ""))
+    for path, node in image.nodes.items():
         if node.uid not in uids or node.gid not in gids:
             found = f"its owner {node.uid}:{node.gid} is not in passwd or group"
             yield Finding(rule="user", path=path, found=found, layer=node.layer)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drydock.attest import documents
-from drydock.examine.pulled import Image, open_image
+from drydock.core.console import as_lines
+from drydock.examine.remote_image import Image, open_image
 from drydock.lock import lockfile
 from drydock.lock.proof import Proof
 from drydock.model.locked import LockedDebianBase
@@ -75,7 +76,7 @@ def report(found: Inspected) -> str:
         lines += [
             f"  built    {item['finished']} by {item['builder']} from {item['commit']}" for item in platform.built
         ]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def _platform(image: Image, name: str) -> InspectedPlatform:

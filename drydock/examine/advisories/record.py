@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from drydock.core.console import as_lines
 from drydock.model.record import Record
 
-PYPI, DEBIAN = "pypi", "deb"
+PYPI = "PyPI"
 LONGEST = 120
 """Characters of a summary that are shown."""
 
 
 class PinnedPackage(NamedTuple):
-    """A package to look up: a Python distribution, or a Debian source package in a suite."""
+    """A package to look up: a Python distribution, or a source package of a Debian release."""
 
-    kind: str
-    """pypi or deb."""
+    ecosystem: str
+    """As OSV names it: PyPI, Debian:12."""
     name: str
     version: str
-    suite: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name} {self.version}"
+        return " ".join(self)
 
     @property
-    def purl(self) -> str:
-        """Return the package URL without version, as statements name packages."""
-        return f"pkg:deb/debian/{self.name}" if self.kind == DEBIAN else f"pkg:pypi/{self.name}"
+    def key(self) -> tuple[str, str]:
+        """Return what advisories are listed under."""
+        return self.ecosystem, self.name
 
 
 class Advisory(Record):
@@ -39,24 +39,19 @@ class Advisory(Record):
     """Versions without it, oldest first; empty if there is none."""
     summary: str = ""
     because: str = ""
-    """Why it needs no action by the database's own judgement; empty if it does."""
+    """Why it needs no action, by the user's or the database's own judgement; empty if it does."""
 
 
 class KnownVulnerability(Record):
     """A vulnerability of a pinned package."""
 
-    kind: str
-    """pypi or deb."""
+    ecosystem: str
+    """PyPI, Debian:12."""
     package: str
     version: str
-    suite: str
     advisory: Advisory
     variants: tuple[str, ...]
     """Variants whose locks pin it."""
-    settled: bool = False
-    """Whether a statement, or the database itself, says that it needs no action."""
-    because: str = ""
-    """The statement or judgement, also one that settles nothing."""
 
 
 class NotChecked(Record):
@@ -71,9 +66,9 @@ class Advisories(Record):
     """What `audit --advisories --json` prints."""
 
     findings: tuple[KnownVulnerability, ...]
-    """Vulnerabilities that nothing settles."""
+    """Vulnerabilities that need a new version."""
     settled: tuple[KnownVulnerability, ...]
-    """Vulnerabilities that a statement or the database itself settles, with the reason."""
+    """Vulnerabilities that the user or the database itself settles, with the reason."""
     not_asked: tuple[NotChecked, ...]
     """What a database could have answered, if one had been reachable."""
     not_covered: tuple[NotChecked, ...]
@@ -95,7 +90,7 @@ def text(found: Advisories) -> str:
         f"{found.checked} package versions checked: {len(found.findings)} known vulnerabilities, "
         f"{len(found.settled)} settled; {len(found.not_asked)} not asked, {len(found.not_covered)} not covered"
     )
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def changes(before: Advisories, after: Advisories) -> str:
@@ -112,16 +107,16 @@ def changes(before: Advisories, after: Advisories) -> str:
     lines += [f"  fixed: {text}" for text in sorted(fixed)]
     lines += [f"  remains, see `./inv lock --outdated` for the bound: {text}" for text in sorted(new.values())]
     lines += [f"  not checked again: {text}" for text in sorted(unknown.values())]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 Key = tuple[str, str, str, str]
-"""Variant, kind, package, advisory: what a new version leaves as it is."""
+"""Variant, ecosystem, package, advisory: what a new version leaves as it is."""
 
 
 def _by_variant(found: Advisories) -> dict[Key, str]:
     return {
-        (variant, item.kind, item.package, item.advisory.id): line(item.model_copy(update={"variants": (variant,)}))
+        (variant, item.ecosystem, item.package, item.advisory.id): line(item, (variant,))
         for item in found.findings
         for variant in item.variants
     }
@@ -129,15 +124,17 @@ def _by_variant(found: Advisories) -> dict[Key, str]:
 
 def _unchecked(key: Key, after: Advisories) -> bool:
     """Return whether the package's version in the new lock was not checked."""
-    variant, kind, package, _ = key
-    return any(variant in gap.variants and gap.what.startswith(f"{kind} {package} ") for gap in after.not_asked)
+    variant, ecosystem, package, _ = key
+    return any(variant in gap.variants and gap.what.startswith(f"{ecosystem} {package} ") for gap in after.not_asked)
 
 
-def line(item: KnownVulnerability) -> str:
-    """Return a vulnerability in one line."""
+def line(item: KnownVulnerability, variants: tuple[str, ...] = ()) -> str:
+    """Return a vulnerability in one line, for some of its variants or all of them."""
     fixed = f"fixed in {', '.join(item.advisory.fixed_in[:3])}" if item.advisory.fixed_in else "no fixed version"
     aliases = f" ({', '.join(item.advisory.aliases[:3])})" if item.advisory.aliases else ""
-    return f"{item.package} {item.version}: {item.advisory.id}{aliases}: {fixed}: {', '.join(item.variants)}"
+    return (
+        f"{item.package} {item.version}: {item.advisory.id}{aliases}: {fixed}: {', '.join(variants or item.variants)}"
+    )
 
 
 def shown(summary: str) -> str:
@@ -149,8 +146,8 @@ def _vulnerability(item: KnownVulnerability, prefix: str = "") -> Iterator[str]:
     yield prefix + line(item)
     if item.advisory.summary:
         yield f"  {item.advisory.summary}"
-    if item.because:
-        yield f"  {item.because}"
+    if item.advisory.because:
+        yield f"  {item.advisory.because}"
 
 
 def _grouped(title: str, items: Iterable[NotChecked]) -> list[str]:

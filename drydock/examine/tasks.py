@@ -14,7 +14,7 @@ from drydock.core.paths import ROOT
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
-    from drydock.examine.trust import VerifyOptions
+    from drydock.examine.verify_published import VerifyOptions
     from drydock.model.variant import Variant
 
 
@@ -26,19 +26,19 @@ def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> st
     return dumps(dump(found)) if json else image.report(found)
 
 
-def advisories(variants: Sequence[Variant], databases: Sequence[str], *, json: bool = False) -> None:
+def advisories(variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool) -> None:
     """Print the known vulnerabilities of what locks pin. Raises AdvisoryError or NotAskedError."""
     from drydock.examine.advisories import find
 
-    find.audit(ROOT, variants, databases, json=json)
+    find.audit(ROOT, variants, databases, ignored, json=json)
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
     """Return the changes between two images."""
-    from drydock.examine import diff as imagediff
+    from drydock.examine import image_diff
 
-    found = imagediff.diff(old, new, platform=platform, insecure=insecure)
-    return dumps(dump(found)) if json else imagediff.report(found)
+    found = image_diff.diff(old, new, platform=platform, insecure=insecure)
+    return dumps(dump(found)) if json else image_diff.report(found)
 
 
 def verify_options(
@@ -49,7 +49,7 @@ def verify_options(
     Raises InputError if options that require each other are incomplete.
     """
     from drydock.attest.signing import Trust
-    from drydock.examine import trust
+    from drydock.examine import verify_published
 
     key, identity, issuer, root = trust_in
     if bool(identity) != bool(issuer):
@@ -60,12 +60,14 @@ def verify_options(
         raise InputError("--trusted-root requires --identity and --issuer")
     if max_age < 0:
         raise InputError(f"--max-age {max_age}: expected a number of days, 1 or more")
-    return trust.VerifyOptions(Trust(key, identity, issuer, insecure, root), rebuild, builder, mirror_of, max_age)
+    return verify_published.VerifyOptions(
+        Trust(key, identity, issuer, insecure, root), rebuild, builder, mirror_of, max_age
+    )
 
 
 def verify(reference: str, options: VerifyOptions, *, json: bool = False) -> str:
     """Return the result of a verification. Raises UntrustedError or NotReproducibleError."""
-    from drydock.examine import trust
+    from drydock.examine import verify_published
 
-    found = trust.verify_reference(reference, options)
-    return dumps(dump(found)) if json else trust.report(found)
+    found = verify_published.verify_reference(reference, options)
+    return dumps(dump(found)) if json else verify_published.report(found)

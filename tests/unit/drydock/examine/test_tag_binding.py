@@ -9,8 +9,8 @@ import pytest
 
 from drydock.attest import documents
 from drydock.core.errors import InputError, UntrustedError
-from drydock.examine import tagged, verbs
-from drydock.examine.tagged import Named
+from drydock.examine import tag_binding, tasks
+from drydock.examine.tag_binding import Named
 from drydock.oci.reference import parse
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY, Binding, Subject, Terms
@@ -30,12 +30,12 @@ def bind(tag: str = "stable", image: str = A, *, at: int = NOW, expires: int = 0
 
 
 def name(reference: str = f"{REPOSITORY}:stable", *, max_age: int = 0, mirror_of: str = "", days: int = 0) -> Named:
-    found = tagged.named(parse(reference), mirror_of, A, PLATFORMS, max_age)
+    found = tag_binding.named(parse(reference), mirror_of, A, PLATFORMS, max_age)
     return found._replace(now=NOW + days * DAY)
 
 
 def choose(where: Named, *found: Binding) -> Binding | None:
-    chosen = tagged.choose([("artifact", item) for item in found], where)
+    chosen = tag_binding.choose([("artifact", item) for item in found], where)
     return chosen[1] if chosen else None
 
 
@@ -79,7 +79,7 @@ def test_a_digest_needs_no_tag_but_the_right_repository() -> None:
 def test_release_json_of_earlier_versions_still_binds_a_release() -> None:
     text = json.dumps({"schema": 1, "repository": "acme/cpu", "tag": f"{VARIANT}-1.0.0", "image": A})
     where = name(f"{REPOSITORY}:{VARIANT}-1.0.0")
-    found = tagged.read(Referrer(documents.RELEASE, text.encode(), "artifact"), where)
+    found = tag_binding.read(Referrer(documents.RELEASE, text.encode(), "artifact"), where)
     assert choose(where, found) == bind(f"{VARIANT}-1.0.0")
     with pytest.raises(UntrustedError, match=r"--mirror-of r\.example/acme/cpu"):
         choose(name(f"r.example/other/cpu:{VARIANT}-1.0.0"), found)
@@ -88,14 +88,14 @@ def test_release_json_of_earlier_versions_still_binds_a_release() -> None:
     for change in ("stable", "1.0.0", 1):
         broken = json.dumps(json.loads(text) | {"tag": change}).encode()
         with pytest.raises(UntrustedError, match=r"release\.json"):
-            tagged.read(Referrer(documents.RELEASE, broken, "artifact"), where)
+            tag_binding.read(Referrer(documents.RELEASE, broken, "artifact"), where)
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
 def problem(binding: Binding, where: Named, variant: str = VARIANT) -> str:
-    return "\n".join(tagged.problems(binding, where, variant))
+    return "\n".join(tag_binding.problems(binding, where, variant))
 
 
 def test_a_document_that_agrees_has_no_problem() -> None:
@@ -135,12 +135,12 @@ def test_a_digest_is_valid_as_long_as_one_of_its_tags() -> None:
 
 def test_the_age_is_a_number_of_days() -> None:
     with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
-        verbs.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, max_age=-1)
+        tasks.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, max_age=-1)
 
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:
     with pytest.raises(InputError, match="--key and --identity exclude each other"):
-        verbs.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
+        tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
 
 
 def test_a_time_in_the_future_is_a_problem() -> None:
@@ -154,26 +154,26 @@ def test_a_time_in_the_future_is_a_problem() -> None:
 
 def test_a_channel_that_goes_back_is_refused(tmp_path: Path) -> None:
     for image, at in ((A, NOW), (A, NOW), (B, NOW + 1)):
-        tagged.remember(bind(image=image, at=at), name(), tmp_path)
+        tag_binding.remember(bind(image=image, at=at), name(), tmp_path)
     with pytest.raises(UntrustedError, match=rf"counter is {NOW} .*verified {NOW + 1} \({B}\)"):
-        tagged.remember(bind(), name(), tmp_path)
-    tagged.remember(bind(), name(f"{REPOSITORY}:stable@{A}"), tmp_path)
-    tagged.remember(bind(f"{VARIANT}-stable"), name(f"{REPOSITORY}:{VARIANT}-stable"), tmp_path)
-    tagged.remember(bind(repository="r.example/b/cpu"), name("r.example/b/cpu:stable"), tmp_path)
+        tag_binding.remember(bind(), name(), tmp_path)
+    tag_binding.remember(bind(), name(f"{REPOSITORY}:stable@{A}"), tmp_path)
+    tag_binding.remember(bind(f"{VARIANT}-stable"), name(f"{REPOSITORY}:{VARIANT}-stable"), tmp_path)
+    tag_binding.remember(bind(repository="r.example/b/cpu"), name("r.example/b/cpu:stable"), tmp_path)
 
 
 def test_a_mirror_that_goes_back_behind_its_origin_is_refused(tmp_path: Path) -> None:
-    tagged.remember(bind(at=NOW + 1), name(), tmp_path)
+    tag_binding.remember(bind(at=NOW + 1), name(), tmp_path)
     with pytest.raises(UntrustedError, match="A mirror may lag behind"):
-        tagged.remember(bind(), name("mirror.example/cpu:stable", mirror_of=REPOSITORY), tmp_path)
+        tag_binding.remember(bind(), name("mirror.example/cpu:stable", mirror_of=REPOSITORY), tmp_path)
 
 
 def test_a_damaged_memory_is_an_error(tmp_path: Path) -> None:
-    tagged.remember(bind(), name(), tmp_path)
+    tag_binding.remember(bind(), name(), tmp_path)
     (file,) = tmp_path.rglob("*.json")
     file.write_bytes(b"\xff{")
     with pytest.raises(InputError, match="invalid record of a verified channel") as caught:
-        tagged.remember(bind(), name(), tmp_path)
+        tag_binding.remember(bind(), name(), tmp_path)
     assert str(file) in str(caught.value)
 
 
@@ -181,9 +181,9 @@ def test_a_damaged_memory_is_an_error(tmp_path: Path) -> None:
 def test_memories_survive_damage(tmp_path: Path) -> None:
     def quiet(text: str) -> None:
         try:
-            tagged.parse_remembered(text, "here")
+            tag_binding.parse_remembered(text, "here")
         except InputError as error:
             raise ValueError(str(error)) from error
 
-    tagged.remember(bind(), name(), tmp_path)
+    tag_binding.remember(bind(), name(), tmp_path)
     survives_damage(quiet, next(tmp_path.rglob("*.json")).read_text())

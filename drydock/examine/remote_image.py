@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import loads
+from drydock.core.files import loads, parse_json
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
@@ -35,7 +35,7 @@ class Image(NamedTuple):
     def config(self, platform: str) -> dict[str, Any]:
         """Return a platform's image configuration."""
         digest = self.platforms[platform].content["config"]["digest"]
-        return strict.config(self.bytes(digest), f"{self.where}: {digest}")
+        return parse_json(self.bytes(digest), f"{self.where}: {digest}", RegistryError)
 
     def bytes(self, digest: str) -> bytes:
         """Return a small blob's bytes."""
@@ -70,14 +70,18 @@ class Image(NamedTuple):
         return sum("sigstore" in self.repository.artifact_type(item) for item in found)
 
 
-def open_image(text: str, *, insecure: bool = False) -> Image:
-    """Return the image that a reference names. Raises InputError, RegistryError or CredentialsError."""
+def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference], object] = bool) -> Image:
+    """Return the image that a reference names. Raises InputError, RegistryError or CredentialsError.
+
+    `accept` gets the digest of the image before anything that it names is read, and raises an error to stop.
+    """
     where = parse(text)
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
     manifest = repository.manifests.find(where.name)
     if manifest is None:
         raise RegistryError(f"{where}: image not found in the registry", hint=_tags(repository))
+    accept(repository.where.at(manifest.digest))
     return Image(repository, where, manifest, dict(_platforms(repository, manifest)))
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from drydock.attest.contents import ImageContents, read_contents
+from drydock.core.console import as_lines
+from drydock.core.differences import differences
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import parse_json
-from drydock.examine.pulled import Image, open_image
+from drydock.examine.remote_image import Image, open_image
 from drydock.model.record import Record
 
 PROFILE = "opt/drydock/profile.json"
@@ -96,7 +98,7 @@ def report(found: ImageDiff) -> str:
         lines.append(f"files: {found.files_of_packages} in the packages above, {len(found.files)} others")
         lines += [_line(change) for change in found.files[:SHOWN]]
     lines += [f"{name}: {old / 1e6:.1f} → {new / 1e6:.1f} MB" for name, (old, new) in found.sizes.items()]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def _platform(images: Iterable[Image], requested: str) -> str:
@@ -118,9 +120,8 @@ def _side(image: Image, platform: str) -> Side:
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[ImageChange, ...]:
-    names = sorted({*old, *new})
-    changes = (ImageChange(name, old.get(name, ""), new.get(name, "")) for name in names)
-    return tuple(change for change in changes if change.old != change.new)
+    found = sorted(differences(old, new))
+    return tuple(ImageChange(name, before or "", after or "") for name, before, after in found)
 
 
 def _packages(contents: ImageContents) -> dict[str, str]:

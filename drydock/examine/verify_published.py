@@ -1,7 +1,8 @@
 """Verify a published image: bytes, signatures, tag, lock, provenance, bill of materials, rebuild. IO.
 
-Requires this repository and, to verify signatures, the publisher's public key or identity. All problems are collected
-before the verification fails.
+Requires this repository and, to verify signatures, the publisher's public key or identity. The signatures come first:
+the first wrong one ends the verification, before what it should vouch for is read. Of the other checks, all problems
+are collected.
 """
 
 from __future__ import annotations
@@ -13,26 +14,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packageurl import PackageURL
-
-from drydock.attest import bom, brought, components, contents, documents, provenance, signing
+from drydock.attest import bom, components, contents, documents, provenance, signing
 from drydock.build import build
 from drydock.build.job import BuildOptions, choose_platform, prepare
 from drydock.build.verify import describe
 from drydock.config import matrix
-from drydock.core.console import log
+from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.paths import ROOT
-from drydock.examine import tagged
+from drydock.examine import tag_binding
 from drydock.examine.image import of_type
-from drydock.examine.pulled import Image, open_image
+from drydock.examine.remote_image import Image, open_image
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.model.variant import Variant
-from drydock.oci.diff import compare
+from drydock.oci.layout_diff import compare
+from drydock.oci.reference import Reference
 from drydock.publish.bindings import Binding
 from drydock.publish.repository import Referrer
+
+HINT = "do not run this image; contact its publisher"
 
 
 class VerifyOptions(NamedTuple):
@@ -64,14 +66,17 @@ class Trusted(Record):
 def verify_reference(reference: str, options: VerifyOptions, *, root: Path = ROOT) -> Trusted:
     """Verify an image in a registry.
 
-    Raises UntrustedError with all problems, NotReproducibleError if a build on this machine gives another digest, and
-    the errors of a build.
+    Raises UntrustedError with the first wrong signature, or with all other problems, NotReproducibleError if a build on
+    this machine gives another digest, and the errors of a build.
     """
-    image = open_image(reference, insecure=options.trust.insecure)
-    check = _Check(image, options)
+    signatures = _Signatures(options.trust)
+    image = open_image(
+        reference, insecure=options.trust.insecure, accept=lambda where: signatures.check(where, "the image")
+    )
+    check = _Check(image, options, signatures)
     check.all()
     if check.problems:
-        raise UntrustedError(*check.problems, hint="do not run this image; contact its publisher")
+        raise UntrustedError(*check.problems, hint=HINT)
     rebuilt = None
     if options.rebuild:
         rebuilt = _rebuild(image, check.lock, options, root)
@@ -93,36 +98,58 @@ def report(found: Trusted) -> str:
     lines = [found.image]
     lines += [f"  {line}" for line in found.shown]
     lines += [f"  not checked: {line}" for line in found.not_shown]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
+
+
+class _Signatures:
+    """Checks signatures, if there is a key or an identity to check them with."""
+
+    def __init__(self, trust: signing.Trust) -> None:
+        self._trust = trust
+        self.required = trust.required
+        self.shown: list[str] = []
+
+    def check(self, where: Reference, name: str) -> None:
+        """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
+        if not self.required:
+            return
+        try:
+            signing.check(where, self._trust)
+        except UntrustedError as error:
+            raise UntrustedError(*(f"{name}: {problem}" for problem in error.problems), hint=HINT) from error
+        self.shown.append(f"signature of {name} ({where.digest})")
 
 
 class _Check:
     """The checks of one image, and their results."""
 
-    def __init__(self, image: Image, options: VerifyOptions) -> None:
-        self.image, self._trust = image, options.trust
+    def __init__(self, image: Image, options: VerifyOptions, signatures: _Signatures) -> None:
+        self.image, self._signatures = image, signatures
         platforms = {platform: manifest.digest for platform, manifest in image.platforms.items()}
-        self._name = tagged.named(image.where, options.mirror_of, image.digest, platforms, options.max_age)
+        self._name = tag_binding.named(image.where, options.mirror_of, image.digest, platforms, options.max_age)
         self.problems: list[str] = []
-        self.shown: list[str] = []
+        self.shown = signatures.shown
         self.not_shown: list[str] = []
         self.lock: Lock | None = None
         self.variant = ""
 
     def all(self) -> None:
-        """Run every check."""
-        self._try(self._signature, self.image.digest, "the image")
+        """Run every check: first the signatures of the platforms and of all documents."""
+        attached = {
+            platform: self.image.documents(manifest.digest, documents.FILE_NAMES)
+            for platform, manifest in self.image.platforms.items()
+        }
+        for platform, found in attached.items():
+            self._signed(platform, found)
         self._try(self._platforms)
-        for platform, manifest in self.image.platforms.items():
-            if manifest.digest != self.image.digest:
-                self._try(self._signature, manifest.digest, platform)
+        for platform, found in attached.items():
             self._try(self._blobs, platform)
-            self._try(self._documents, platform)
+            self._try(self._documents, platform, found)
         self._try(self._tag)
-        if not self._trust.required:
+        if not self._signatures.required:
             self.not_shown.append("signatures: no --key or --identity; the documents may come from anyone")
 
-    def _try(self, step: Callable[..., None], *arguments: str) -> None:
+    def _try(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
             step(*arguments)
         except DrydockError as error:
@@ -133,9 +160,16 @@ class _Check:
     # --- signatures and bytes ---------------------------------------------------------------------------------------
 
     def _signature(self, digest: str, name: str) -> None:
-        if self._trust.required:
-            signing.check(self.image.where.at(digest), self._trust)
-            self.shown.append(f"signature of {name} ({digest})")
+        self._signatures.check(self.image.where.at(digest), name)
+
+    def _signed(self, platform: str, found: tuple[Referrer, ...]) -> None:
+        """Check the signatures of a platform and of its documents; `_tag` checks the one that binds the tag."""
+        digest = self.image.platforms[platform].digest
+        if digest != self.image.digest:
+            self._signature(digest, platform)
+        for item in found:
+            if item.media_type not in documents.BINDINGS:
+                self._signature(item.manifest, f"{platform}: {documents.FILE_NAMES[item.media_type]}")
 
     def _blobs(self, platform: str) -> None:
         content = self.image.platforms[platform].content
@@ -156,23 +190,25 @@ class _Check:
                 raise UntrustedError(f"{self.image.where}: the index says {platform}, the image is for {found}")
         entries = self.image.manifest.content.get("manifests", ())
         if self.image.manifest.is_index and len(entries) != len(self.image.platforms):
-            raise UntrustedError(f"{self.image.where}: the index has entries for no platform: a client may choose them")
+            raise UntrustedError(
+                f"{self.image.where}: the index has entries for no platform, or two for one: a client may choose them"
+            )
 
     def _tag(self) -> None:
         """Check that a tag.json, signed if signatures are required, gives the image this name."""
         name = self._name
         found = self.image.documents(self.image.digest, documents.BINDINGS)
-        chosen = tagged.choose([(item.manifest, tagged.read(item, name)) for item in found], name)
+        chosen = tag_binding.choose([(item.manifest, tag_binding.read(item, name)) for item in found], name)
         if chosen is None:
             self.not_shown.append(f"repository: no tag was published with the digest {name.image}")
             return
         artifact, binding = chosen
         self._signature(artifact, f"tag {binding.tag}")
-        problems = tagged.problems(binding, name, self.variant)
+        problems = tag_binding.problems(binding, name, self.variant)
         if problems:
             raise UntrustedError(*problems)
-        if self._trust.required:
-            tagged.remember(binding, name)
+        if self._signatures.required:
+            tag_binding.remember(binding, name)
         self._say_tag(binding)
 
     def _say_tag(self, binding: Binding) -> None:
@@ -183,19 +219,13 @@ class _Check:
 
     # --- attached documents -----------------------------------------------------------------------------------------
 
-    def _documents(self, platform: str) -> None:
+    def _documents(self, platform: str, found: tuple[Referrer, ...]) -> None:
         digest = self.image.platforms[platform].digest
-        found = self.image.documents(digest, documents.FILE_NAMES)
-        for item in found:
-            if item.media_type not in documents.BINDINGS:
-                self._signature(item.manifest, f"{platform}: {documents.FILE_NAMES[item.media_type]}")
         self._lock(found, platform)
         locks = of_type(found, documents.LOCK)
         for item in _required(found, documents.PROVENANCE, platform):
             self._provenance(item, digest, locks)
         self.shown.append(f"{platform}: provenance names this digest and this lock")
-        for item in of_type(found, documents.VEX):
-            self._vex(item, digest)
         self._bom(found, platform)
 
     def _lock(self, found: tuple[Referrer, ...], platform: str) -> None:
@@ -212,7 +242,7 @@ class _Check:
             raise UntrustedError(f"{platform}: the attached lock is for {', '.join(locks[0].platforms)}")
         if self.variant not in ("", locks[0].variant):
             raise UntrustedError(f"{platform}: the image is {locks[0].variant}, the index also has {self.variant}")
-        if len({brought.pins_sha256(item.platforms[platform]) for item in locks}) > 1:
+        if len({lockfile.pins_sha256(item.platforms[platform]) for item in locks}) > 1:
             raise UntrustedError(f"{platform}: the attached locks pin different inputs")
         self.lock, self.variant = locks[0], locks[0].variant
         label = (self.image.config(platform).get("config", {}).get("Labels") or {}).get("io.drydock.variant")
@@ -233,14 +263,6 @@ class _Check:
         own = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
         if own not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
             raise UntrustedError(f"{where}: names a lock with sha256 {own}, which is not attached")
-
-    @staticmethod
-    def _vex(item: Referrer, digest: str) -> None:
-        """Check that statements about vulnerabilities are about this image, not copied from another one."""
-        named = {product["@id"] for statement in item.json()["statements"] for product in statement["products"]}
-        others = sorted(product for product in named if PackageURL.from_string(product).version != digest)
-        if others:
-            raise UntrustedError(f"statements {item.manifest}: about {', '.join(others[:3])}, expected {digest}")
 
     def _bom(self, found: tuple[Referrer, ...], platform: str) -> None:
         """Check that every package in the layers is in the bill of materials."""
@@ -275,7 +297,7 @@ def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root:
     variant = _variant(published, root)
     platform = choose_platform(variant, None)
     job = prepare(variant.id, BuildOptions(platform=platform), root=root)
-    if brought.pins_sha256(job.lock.platforms[platform]) != brought.pins_sha256(published.platforms[platform]):
+    if lockfile.pins_sha256(job.lock.platforms[platform]) != lockfile.pins_sha256(published.platforms[platform]):
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
             hint=f"`invoke inspect {image.where}` shows the commit it was built from: check it out and verify there",
