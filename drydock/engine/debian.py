@@ -14,6 +14,7 @@ from drydock.core.files import write_atomically
 
 TESTING_SOURCE = Path("/etc/apt/sources.list.d/drydock-testing.sources")
 TESTING_PIN = Path("/etc/apt/preferences.d/drydock-testing")
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def is_debian(os_release: Path = Path("/etc/os-release")) -> bool:
@@ -27,7 +28,11 @@ def install(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None
     Logs what it does. Raises EngineError with apt's error lines.
     """
     _apt("update")
-    old = [name for name, version in (minimum or {}).items() if _candidate(name) < version]
+    old = [
+        name
+        for name, version in (minimum or {}).items()
+        if parse_policy(_output("apt-cache", "policy", name)) < version
+    ]
     options: tuple[str, ...] = ()
     if old:
         log(f"{', '.join(old)}: too old in this release; installing from Debian testing, pinned to low priority")
@@ -60,17 +65,9 @@ def mirror() -> str:
 
 
 def _add_testing() -> None:
-    source = f"Types: deb\nURIs: {mirror()}\nSuites: testing\nComponents: main\nSigned-By: {_keyring()}\n"
+    source = f"Types: deb\nURIs: {mirror()}\nSuites: testing\nComponents: main\nSigned-By: {KEYRING}\n"
     write_atomically(TESTING_SOURCE, source)
     write_atomically(TESTING_PIN, "Package: *\nPin: release a=testing\nPin-Priority: 100\n")
-
-
-def _keyring() -> str:
-    return "/usr/share/keyrings/debian-archive-keyring.gpg"
-
-
-def _candidate(package: str) -> tuple[int, ...]:
-    return parse_policy(_output("apt-cache", "policy", package))
 
 
 def _apt(*arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""Several servers of a small real model on this machine, each in a container, asked through their router. IO.
+"""Several servers of a small real model on this machine, each in a container, queried through their router. IO.
 
 Each container stands for a node, with an address of its own. Prefill and decode servers exchange the KV cache by NIXL
 over TCP; the servers of tp3 compute each token together, by vLLM's own multi-node.
@@ -20,27 +20,27 @@ import yaml
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.console import emit, log
-from drydock.core.errors import BuildError, InputError, RolloutError, nearest
+from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
-from drydock.engine.once import run_to_end
+from drydock.engine.run_container import run_to_end
 from drydock.model.record import dump
 from drydock.prove import smollm2
 from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
-from drydock.topology import verbs as topologies
-from drydock.topology.planned import TopologyPlan, read_plan
+from drydock.run.access import API_KEY
+from drydock.topology import keys, known_answer, up
+from drydock.topology import tasks as topologies
+from drydock.topology.arguments import served_name, url
+from drydock.topology.known_answer import NoAnswer, ShownAnswers
+from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.ports import API
-from drydock.topology.rollout import asking, ready
-from drydock.topology.rollout import verbs as rollout
-from drydock.topology.rollout.compose import PROJECT
-from drydock.topology.rollout.known import ShownAnswers
-from drydock.topology.rollout.state import TopologyPlace
-from drydock.topology.words import served_name, url
 
 ROUTER = "router"
 HOST = "host.json"
 SHM = "4g"
 """Size of /dev/shm, as templates/cpu/accelerator.yaml says for a server."""
+PROJECT = "com.docker.compose.project"
+"""Label that Compose gives what it makes (Compose's source, pkg/api/labels.go)."""
 LINES = 15
 """Last lines of each container that are shown if one does not start."""
 SUBNETS = [ipaddress.IPv4Network(f"172.{second}.213.0/28") for second in range(16, 32)]
@@ -84,7 +84,7 @@ def demo(name: str, root: Path = ROOT) -> None:
     shown, answer = serve(name, model, server.image, router.image if router else "")
     clock.lap("serve")
     seconds = ", ".join(f"{phase} {taken:.1f}" for phase, taken in clock.laps.items())
-    emit(f"{rollout.report(shown, json=False)}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
+    emit(f"{shown.text}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
     if EXPECTED not in answer:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
@@ -96,17 +96,22 @@ def serve(name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers
     """
     with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
         file = _plan(Path(folder), SHAPES[name], model, image, router)
-        place = TopologyPlace(file, output=f"{folder}/running")
+        options = up.Options("compose", output=f"{folder}/running")
         try:
-            shown = rollout.up(place, "compose", rollout.Options())
-            return shown, _ask(read_plan(file), place)
-        except RolloutError:
-            rollout.logs(place, (), LINES, follow=False)
+            shown = up.up(file, options)
+            return shown, ask_question(read_plan(file), key_in(Path(options.output)))
+        except (EngineError, VerifyError):
+            up.logs(file, options, LINES)
             raise
         finally:
-            if place.read():
-                rollout.down(place)
-            remove_volumes(f"drydock-{place.name}")
+            if Path(options.output).is_dir():
+                up.down(file, options)
+            remove_volumes(f"drydock-{up.name_of(file)}")
+
+
+def key_in(folder: Path) -> str:
+    """Return the key of a topology that runs, from the folder of its rendered files."""
+    return keys.kept(folder, (API_KEY,))[API_KEY]
 
 
 def remove_volumes(project: str) -> None:
@@ -142,7 +147,8 @@ def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> 
     groups = [{**group, "flags": [*group.get("flags", ()), *SMALL]} for group in shape.groups]
     router = {"router": {"node": "n0", "policy": "round_robin"}} if shape.routed else {}
     network = {"interface": "eth0"}
-    return {"model": str(model), "target": TARGET, "nodes": nodes, "groups": groups, "network": network, **router}
+    what = {"model": str(model), "target": TARGET, "api_key": "required"}
+    return {**what, "nodes": nodes, "groups": groups, "network": network, **router}
 
 
 def record(folder: Path, image: str) -> None:
@@ -175,15 +181,14 @@ def _routes(table: str) -> Iterator[ipaddress.IPv4Network]:
             yield ipaddress.IPv4Network((destination, mask.bit_count()))
 
 
-def _ask(plan: TopologyPlan, place: TopologyPlace) -> str:
+def ask_question(plan: TopologyPlan, key: str) -> str:
     """Ask the router, or the only server, and return the answer."""
-    reach = place.runner(place.running(), {}).reach()
     first = plan.replicas[0].ranks[0]
-    base = ready.router_url(plan, reach) or url(reach.get(first.node, first.address), first.ports[API])
+    base = url(plan.router.address, plan.router.port) if plan.router else url(first.address, first.ports[API])
     messages = [{"role": "user", "content": QUESTION}]
     body = {"model": served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
-    reply = asking.ask(f"{base}/v1/chat/completions", body, seconds=120)
+    reply = known_answer.ask(f"{base}/v1/chat/completions", body, seconds=120, key=key)
     try:
         return str(reply.json()["choices"][0]["message"]["content"])
-    except (asking.NoAnswer, LookupError, TypeError) as error:
+    except (NoAnswer, LookupError, TypeError) as error:
         raise BuildError(f"{base} answers {reply.status}: {reply.text[:400]}") from error

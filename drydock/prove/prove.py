@@ -21,7 +21,7 @@ from docker.models.containers import Container as Running
 
 from drydock.build import build
 from drydock.build.job import Job, prepare
-from drydock.core.console import emit, log
+from drydock.core.console import as_lines, emit, log
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
@@ -168,4 +168,4 @@ def report(built: build.Built, facts: Mapping[str, Any], where: Path, said: Sequ
         f"host    {where}/host.json (review it, then move its folder to tests/hosts/ to keep it)",
         *(f"answer  {line}" for line in said),
     ]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)

@@ -18,7 +18,7 @@ from drydock.build.render import PYTHON
 from drydock.core.console import log
 from drydock.core.files import checksum, dumps, exclusive, write_atomically
 from drydock.core.paths import ROOT, cache_home
-from drydock.engine.once import run_to_end
+from drydock.engine.run_container import run_to_end
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.locked import LockedWheel

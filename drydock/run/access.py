@@ -6,7 +6,6 @@ By default only this machine's own programs can connect. On any other address, c
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from drydock.core.errors import InputError
 LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - a default of Kubernetes only, and a hint
 LAST_PORT = 65535
 API_KEY = "VLLM_API_KEY"
-"""The key that clients must send. As an argument (--api-key), every user of the machine could read it."""
+"""The keys that clients must send, one a line. As an argument (--api-key), every user of the machine could read it."""
 FLAG, FILE_FLAG, HOST_FLAG = "--api-key", "--api-key-file", "--host"
-KEY_AT_MOST = 4096
+KEY_AT_MOST = 1 << 20
 """Characters of a key file, as in the entrypoint."""
 
 
@@ -70,30 +69,33 @@ def value_of(arguments: Sequence[str], flag: str) -> str:
 
 
 def without_key(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arguments without the key of --api-key, and the key.
-
-    vLLM takes several keys as arguments only. These stay, and are all returned.
-    """
+    """Return the arguments without --api-key, and its keys, as its last occurrence gives them."""
     spaced = [word for argument in arguments for word in _split(argument, FLAG)]
-    places, keys = [place for place, word in enumerate(spaced) if word == FLAG], list[str]()
-    for place in places:
-        keys += itertools.takewhile(lambda word: not word.startswith("-"), spaced[place + 1 :])
-    if len(keys) != 1 or len(places) != 1:
-        return tuple(arguments), tuple(keys)
-    return (*spaced[: places[0]], *spaced[places[0] + 2 :]), tuple(keys)
+    if FLAG not in spaced:
+        return tuple(arguments), ()
+    rest, keys, inside = list[str](), list[str](), False
+    for word in spaced:
+        if word == FLAG:
+            inside, keys = True, []
+        elif inside and not word.startswith("-"):
+            keys.append(word)
+        else:
+            inside = False
+            rest.append(word)
+    return tuple(rest), tuple(keys)
 
 
-def read_key(path: str) -> str:
-    """Return the only key in a file. Raises InputError."""
+def read_keys(path: str) -> tuple[str, ...]:
+    """Return the keys in a file, one a line. Raises InputError."""
     try:
         with Path(path).open(encoding="utf-8") as file:
-            keys = file.read(KEY_AT_MOST).split()
+            keys = tuple(line.strip() for line in file.read(KEY_AT_MOST).splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InputError(f"--api-key-file {path}: {reason}", hint="write the key into a file of your own") from error
-    if len(keys) != 1:
-        raise InputError(f"--api-key-file {path}: found {len(keys)} keys, expected one")
-    return keys[0]
+        raise InputError(f"--api-key-file {path}: {reason}", hint="write the keys into a file of your own") from error
+    if not keys or any(" " in key for key in keys):
+        raise InputError(f"--api-key-file {path}: expected one key a line, found {'a space' if keys else 'none'}")
+    return keys
 
 
 def require_key(address: str, port: int) -> None:

@@ -106,11 +106,7 @@ def choose(variants: Sequence[Variant], ask: Ask) -> Choice:
 
 
 def _is_candidate(variant: Variant) -> bool:
-    return _has_devices(variant) or variant.accelerator == PROCESSOR
-
-
-def _has_devices(variant: Variant) -> bool:
-    return bool(variant.run.devices or variant.run.gpus)
+    return bool(variant.run.devices or variant.run.gpus) or variant.accelerator == PROCESSOR
 
 
 def _look(variants: Sequence[Variant], ask: Ask) -> dict[str, Facts]:

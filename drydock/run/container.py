@@ -15,7 +15,7 @@ from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.running import Run, Word
 from drydock.model.variant import Engines, Variant
-from drydock.run import access, asked, cards, more
+from drydock.run import access, conditional_options, device_files, user_options
 from drydock.run.machine import Machine
 
 API_PORT, STATUS_PORT = 8000, 8001
@@ -32,12 +32,12 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
 
-WITH_MODEL = (asked.SERVE, "plan", "warm", "convert", "bench")
+WITH_MODEL = (user_options.SERVE, "plan", "warm", "convert", "bench")
 """Verbs of the entrypoint that take --model."""
 ASSUMING = "this machine has none of these devices"
-INSTEAD = (MODEL_FLAG, "--url", "--compare", "--diff")
-"""Flags with which such a verb needs no other model: a server's (bench), or files' (bench, plan)."""
-LISTENING = (asked.SERVE, "plan", "warm")
+INSTEAD = (MODEL_FLAG, "--url", "--diff")
+"""Flags with which such a verb needs no other model: a server's (bench), or files' (plan)."""
+LISTENING = (user_options.SERVE, "plan", "warm")
 """Verbs that start a server, or plan one: they take its address and ports."""
 
 
@@ -150,23 +150,24 @@ class Container(Record):
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
     native = is_native(variant.run, machine)
-    verb, words = asked.split_verb(request.arguments)
+    verb, words = user_options.split_verb(request.arguments)
+    serves = verb == user_options.SERVE
     wanted = _chosen(variant, request.devices)
-    numbers = cards.numbers(variant.run, machine, wanted)
-    run, unknown = more.extended(variant.run, len(numbers), words, machine, native=native)
-    network = asked.parse_network(request.network) or _value(run.network)
+    numbers = device_files.numbers(variant.run, machine, wanted)
+    run, unknown = conditional_options.extended(variant.run, len(numbers), words, machine, native=native)
+    network = user_options.parse_network(request.network) or _value(run.network)
     address = _address(request, network)
-    devices, lacking = cards.devices(run, machine, wanted, native=native)
+    devices, lacking = device_files.devices(run, machine, wanted, native=native)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model) if request.model else (None, "")
-    variables = asked.parse_variables(request.env)
-    volumes = tuple(Bind(**asked.parse_volume(text)._asdict()) for text in request.volumes)
+    variables = user_options.parse_variables(request.env)
+    volumes = tuple(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes)
     server = name_of(request.name or variant.id)
     groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
-    beyond = cards.beyond(run, machine, wanted)
+    beyond = device_files.beyond(run, machine, wanted)
     return Container(
         record=run,
-        name=server if verb == asked.SERVE or request.name else name_of(f"{server}-{asked.suffix_of(verb)}"),
+        name=server if serves or request.name else name_of(f"{server}-{user_options.suffix_of(verb)}"),
         image=_image(request.image or f"{OWN}{variant.id}:latest"),
         compression=variant.compression.algorithm,
         oldest=variant.compression.oldest,
@@ -176,12 +177,12 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         start=int(run.start.value.removesuffix("m")) if run.start else 0,
         address=address,
         port=request.port,
-        key_required=verb == asked.SERVE and _needs_key(request, address),
+        key_required=serves and _needs_key(request, address),
         devices=() if run.privileged else devices,
         count=len(numbers),
         resource=run.kubernetes.resource if run.kubernetes else "",
         nodes={},
-        visible=cards.visible(run, wanted, numbers),
+        visible=device_files.visible(run, wanted, numbers),
         runtime=_value(run.runtime),
         gpus=_gpus(run, wanted),
         privileged=run.privileged is not None,
@@ -198,14 +199,14 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         given=variables.given,
         named=variables.named,
         volumes=volumes,
-        once=verb != asked.SERVE,
+        once=not serves,
         claim=server,
         hub=model is None,
         native=native,
         notes=(
             *_unknown(groups),
             *_elsewhere(run, wanted, native=native),
-            *asked.misspelt((*variables.given, *variables.named), _known(variant)),
+            *user_options.misspelt((*variables.given, *variables.named), known(variant).names),
             *_replaced(run, network),
             *_unused(verb, reference),
             *filter(None, [unknown]),
@@ -275,7 +276,7 @@ def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ..
 
 def _model(text: str) -> tuple[Bind | None, str]:
     """Return the mount of a model folder, and the value of the container's --model. Raises InputError."""
-    path = asked.expanded(text)
+    path = user_options.expanded(text)
     if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
         whole = path.resolve()
         target = f"{MODELS}/{whole.name or 'model'}"
@@ -288,7 +289,7 @@ def _model(text: str) -> tuple[Bind | None, str]:
 def _cache(text: str) -> str:
     """Return a volume's name, or a folder's absolute path. Raises InputError."""
     if "/" in text:
-        return str(asked.expanded(text).absolute())
+        return str(user_options.expanded(text).absolute())
     if not _NAME.fullmatch(text):
         raise InputError(f"--cache {text}: expected a volume name, or a path with a slash", hint=f"./{text} is a path")
     return text
@@ -322,10 +323,10 @@ def _no_source(volumes: Iterable[Bind]) -> list[str]:
 def _flags(verb: str, request: RunRequest, network: str, address: str, reference: str) -> tuple[str, ...]:
     """Return the verb's flags of drydock: the model, and with the machine's network the address and the ports."""
     words = request.arguments
-    own = verb != asked.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
+    own = verb != user_options.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
     given = own or not reference or verb not in WITH_MODEL
     model = () if given else (MODEL_FLAG, reference)
-    if network != asked.HOST or verb not in LISTENING:
+    if network != user_options.HOST or verb not in LISTENING:
         return model
     ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
     host = () if access.value_of(words, access.HOST_FLAG) else (access.HOST_FLAG, address)
@@ -334,7 +335,7 @@ def _flags(verb: str, request: RunRequest, network: str, address: str, reference
 
 def _address(request: RunRequest, network: str) -> str:
     """Return the address to listen on. With the machine's network, vLLM's own --host wins."""
-    own = access.value_of(request.arguments, access.HOST_FLAG) if network == asked.HOST else ""
+    own = access.value_of(request.arguments, access.HOST_FLAG) if network == user_options.HOST else ""
     return own or request.address or access.LOOPBACK
 
 
@@ -346,9 +347,9 @@ def _needs_key(request: RunRequest, address: str) -> bool:
 
 
 def _security(run: Run) -> tuple[str, ...]:
-    asked = tuple(word.value for word in run.security)
-    said = any(word.startswith("no-new-privileges") for word in asked)
-    return asked if said else ("no-new-privileges", *asked)
+    options = tuple(word.value for word in run.security)
+    said = any(word.startswith("no-new-privileges") for word in options)
+    return options if said else ("no-new-privileges", *options)
 
 
 def _value(word: Word | None) -> str:
@@ -377,10 +378,11 @@ def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Itera
         yield f"{ASSUMING}; assuming{number} the usual device files"
 
 
-def _known(variant: Variant) -> Iterable[str]:
-    """Return the names of variables that mean something in this container."""
-    settings = (item.setting for item in variant.settings)
-    return (*variant.variables.documented, *variant.variables.devices, *variant.run.env, *variant.caches, *settings)
+def known(variant: Variant) -> user_options.KnownVariables:
+    """Return the variables that mean something in this container."""
+    own, settings = variant.variables, (item.setting for item in variant.settings)
+    names = (*own.documented, *own.devices, *variant.run.env, *variant.caches, *settings)
+    return user_options.KnownVariables(names, ("DRYDOCK_", *own.shown, *own.compiling, *own.not_compiling))
 
 
 def _replaced(run: Run, network: str) -> Iterable[str]:

@@ -10,8 +10,8 @@ import yaml
 
 from drydock.core.errors import InputError
 from drydock.run.access import API_KEY, LOOPBACK, bracketed
-from drydock.run.asked import HOST, MODES
 from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container
+from drydock.run.user_options import HOST, MODES
 
 STOP_SECONDS = 30
 """Between SIGTERM and SIGKILL. The entrypoint drains for 25 s, of which new requests are served for 5 s, and vLLM then

@@ -1,6 +1,6 @@
 """An image's entrypoint, run from the checkout: on this machine, or on a recorded host. No image and no engine. IO.
 
-It is a process of its own, with the variant's committed profile, so that the two sides never import each other.
+It is a process of its own, with the variant's profile, so that the two sides never import each other.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drydock.build import render
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
+from drydock.inputs.store import default_store
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
@@ -47,7 +49,7 @@ _USAGE = 2
 
 def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
-    profile = root / "images" / variant.id / "profile.json"
+    profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
     argv = [*_PYTHON, str(root / "entrypoints"), *words]
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
     return argv, {**passed, PROFILE: str(profile)}

@@ -14,16 +14,18 @@ from typing import Any
 import yaml
 
 from drydock.run.access import API_KEY
-from drydock.run.asked import HOST
 from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
+from drydock.run.user_options import HOST
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
 SECRET = "huggingface"  # noqa: S105 - its name
 """Has what docker and compose pass on from the shell (FROM_THE_SHELL), each under its own name, and each optional."""
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
-"""Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start."""
+"""Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start.
+
+The ranks of a server on several nodes have what they share there too: drydock/topology/keys.py."""
 PRESTOP_SECONDS = 5
 """Between a pod's deletion and SIGTERM: kube-proxy and balancers learn that the pod gets no new request."""
 PAUSE = ("/usr/bin/python3", "-I", "-S", "-c")
@@ -199,11 +201,11 @@ def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in merged(container.env, container).items():
         yield {"name": name, "value": _literal(value)}
     if container.hub:
-        yield from (_secret(name, SECRET, optional=True) for name in FROM_THE_SHELL if name not in container.named)
+        yield from (from_secret(name, SECRET, optional=True) for name in FROM_THE_SHELL if name not in container.named)
     for name in _named_secrets(container):
-        yield _secret(name, secret_of(name), optional=False)
+        yield from_secret(name, secret_of(name), optional=False)
     if container.key_required:
-        yield _secret(API_KEY, KEY_SECRET, optional=False)
+        yield from_secret(API_KEY, KEY_SECRET, optional=False)
 
 
 def _named_secrets(container: Container) -> tuple[str, ...]:
@@ -217,7 +219,7 @@ def secret_of(name: str) -> str:
     return known.get(name) or name.lower().replace("_", "-").strip("-") or "variable"
 
 
-def _secret(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
+def from_secret(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
     """Return a variable whose value is the key of the same name in a secret."""
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, "optional": optional}}}
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 
 from drydock.model.running import Run, Word
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracketed, exposed
-from drydock.run.asked import HOST
 from drydock.run.container import Bind, Container, text_of
+from drydock.run.user_options import HOST
 
 COMPOSE = {
     "--runtime": "runtime",

@@ -19,9 +19,9 @@ from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import access, asked, kubernetes, nodes, reasons
+from drydock.run import access, kubernetes, node_selectors, reasons, user_options
 from drydock.run import docker as manifests
-from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local
+from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local, known
 from drydock.run.engine import AS_GZIP, Here, LocalImage
 from entrypoints.core.redact import redact_argv
 
@@ -85,15 +85,16 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     _check(request, how)
     variant = find(read_matrix(root), target)
     wanted, keys = _without_literal_key(variant, request, how, here)
-    asked.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
+    user_options.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
-        _print(variant, _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted, how)
+        wanted = _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted
+        _print(variant, _in_text(variant, wanted), how)
         return 0
     _set_key(wanted, request, keys)
     _check_named(wanted)
     _say(_remarks(variant, wanted, how))
     wanted = require(wanted, target, here)
-    shown = wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})
+    shown = _in_text(variant, wanted).model_copy(update={"arguments": redact_argv(wanted.arguments)})
     terminal = wanted.once and not how.detach and here.terminal()
     lifetime = ("--detach",) if how.detach else ("--rm", *(("--interactive", "--tty") if terminal else ()))
     log(manifests.docker_text(shown, lifetime=lifetime))
@@ -152,10 +153,10 @@ def _check(request: RunRequest, how: How) -> None:
         raise InputError("--detach: nothing is started by --print or another --format", hint="leave one of them out")
     if how.json and not (how.detach or how.prints):
         raise InputError("--json: standard output is the container's", hint="add --detach or --print")
-    verb, _ = asked.split_verb(request.arguments)
-    if verb == asked.SERVE and not request.model:
+    verb, _ = user_options.split_verb(request.arguments)
+    if verb == user_options.SERVE and not request.model:
         raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
-    if how.form == "k8s" and request.network not in ("", asked.HOST):
+    if how.form == "k8s" and request.network not in ("", user_options.HOST):
         raise InputError(
             f"--network {request.network}: a pod is in the cluster's network, and has no other of the engine",
             hint="leave it out; --network host gives the pod the node's network",
@@ -169,9 +170,9 @@ def _check(request: RunRequest, how: How) -> None:
 
 def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Container, here: Here) -> Container:
     """Return the container of a manifest: with values for the user's variables, and the labels of its nodes."""
-    wanted, selects = _with_values(wanted), bool(nodes.kinds(variant))
+    wanted, selects = _with_values(wanted, known(variant)), bool(node_selectors.kinds(variant))
     facts = here.facts(variant, request.host) if request.host or (selects and wanted.native) else {}
-    return nodes.located(variant, target, request, wanted, facts) if selects else wanted
+    return node_selectors.located(variant, target, request, wanted, facts) if selects else wanted
 
 
 # --- the API key ----------------------------------------------------------------------------------------------------
@@ -180,29 +181,25 @@ def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Con
 def _without_literal_key(
     variant: Variant, request: RunRequest, how: How, here: Here
 ) -> tuple[Container, Sequence[str]]:
-    """Return the container without the key of --api-key, and the keys. Raises InputError.
+    """Return the container without the keys of --api-key, and the keys. Raises InputError.
 
-    Docker and compose pass the key on by name, Kubernetes takes it from a secret. Several keys stay arguments of a
-    container that is started: vLLM takes them in no other way.
+    Docker and compose pass the keys on by name, Kubernetes takes them from a secret.
     """
-    own = asked.split_verb(request.arguments)[0] in LISTENING  # another command's --api-key is its own
+    own = user_options.split_verb(request.arguments)[0] in LISTENING  # another command's --api-key is its own
     arguments, keys = access.without_key(request.arguments) if own else (request.arguments, ())
     if keys and request.api_key_file:
         raise InputError("--api-key-file and --api-key: both give the key that clients must send", hint="give one")
-    if len(keys) > 1 and how.prints:
-        raise InputError(f"{access.FLAG}: several keys would be printed", hint="vLLM takes one key from a variable")
     address = access.EVERY_ADDRESS if how.form == "k8s" else request.address
     wanted = container(variant, request.model_copy(update={"arguments": arguments, "address": address}), here.machine)
-    required = len(keys) == 1 or (wanted.key_required and not keys)
-    return wanted.model_copy(update={"key_required": required}), keys
+    return wanted.model_copy(update={"key_required": bool(keys) or wanted.key_required}), keys
 
 
 def _set_key(wanted: Container, request: RunRequest, keys: Sequence[str]) -> None:
     """Put the API key into the environment, from which docker passes it on by name. Raises InputError."""
     if request.api_key_file:
-        os.environ[access.API_KEY] = access.read_key(request.api_key_file)
-    elif len(keys) == 1:
-        os.environ[access.API_KEY] = keys[0]
+        os.environ[access.API_KEY] = "\n".join(access.read_keys(request.api_key_file))
+    elif keys:
+        os.environ[access.API_KEY] = "\n".join(keys)
         log(
             f"the key of {access.FLAG} is passed as {access.API_KEY}; set that variable or use --api-key-file, or your"
             " shell's history keeps the key"
@@ -224,13 +221,23 @@ def _check_named(wanted: Container) -> None:
         )
 
 
-def _with_values(wanted: Container) -> Container:
-    """Return the container of a manifest: it has the named variables' values, but for secrets. Raises InputError."""
-    public = [name for name in wanted.named if not asked.is_secret_value(name, os.environ.get(name, ""))]
+def _with_values(wanted: Container, shown: user_options.KnownVariables) -> Container:
+    """Return the container of a manifest: it has the values of named variables that are known. Raises InputError."""
+    public = [name for name in wanted.named if shown.shows(name, os.environ.get(name, ""))]
     _check_named(wanted.model_copy(update={"named": tuple(public)}))
     return wanted.model_copy(update={
         "given": {**wanted.given, **{name: os.environ[name] for name in public}},
         "named": tuple(name for name in wanted.named if name not in public),
+    })  # fmt: skip
+
+
+def _in_text(variant: Variant, wanted: Container) -> Container:
+    """Return the container with only the names of variables that are unknown: their values may be secrets."""
+    shows = known(variant).shows
+    given = {name: value for name, value in wanted.given.items() if shows(name, value)}
+    return wanted.model_copy(update={
+        "given": given,
+        "named": (*wanted.named, *(name for name in wanted.given if name not in given)),
     })  # fmt: skip
 
 

@@ -13,24 +13,15 @@ from drydock.core.errors import FetchError, GoneError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.prove import demo
+from tests.unit.drydock.prove.test_prove import BUILT
 
-BUILT = build.Built(
-    variant="cpu-vllm0.32",
-    platform="linux/amd64",
-    image="i",
-    digest="d",
-    inputs_sha256="s",
-    layout="l",
-    seconds=0,
-    phases={},
-)
+
+def never(_root: Path, _variants: Sequence[Variant]) -> None:
+    raise AssertionError
 
 
 def test_the_demo_does_not_relock_while_the_locked_inputs_are_available() -> None:
-    def relock(_root: Path, _variants: Sequence[Variant]) -> None:
-        raise AssertionError
-
-    assert demo.build_or_relock(ROOT, lambda _: BUILT, relock)[1] == BUILT
+    assert demo.build_or_relock(ROOT, lambda _: BUILT, never)[1] == BUILT
 
 
 def test_the_demo_relocks_once_with_a_warning_if_an_input_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,8 +54,5 @@ def test_wrong_bytes_or_a_network_error_do_not_relock() -> None:
     def make(_job: Job) -> build.Built:
         raise FetchError("sha256 is 1, expected 2")
 
-    def relock(_root: Path, _variants: Sequence[Variant]) -> None:
-        raise AssertionError
-
     with pytest.raises(FetchError, match="sha256 is 1, expected 2"):
-        demo.build_or_relock(ROOT, make, relock)
+        demo.build_or_relock(ROOT, make, never)

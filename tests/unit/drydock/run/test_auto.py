@@ -24,7 +24,7 @@ from entrypoints.checks.grants import examine
 from entrypoints.core.records import Facts, to_json
 from tests.support.containers import machine
 from tests.support.hosts import expect
-from tests.support.hosts.make import HOSTS
+from tests.support.hosts.trees import HOSTS
 
 VARIANTS = expect.VARIANTS
 GAUDI2 = str(HOSTS / "habana-gaudi2-8x")
@@ -48,8 +48,7 @@ OTHER_THAN_PLANNED = {
 
 @functools.cache
 def _profile(variant: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((ROOT / "images" / variant / "profile.json").read_text())
-    return loaded
+    return expect.profile_in(variant)
 
 
 @functools.lru_cache(maxsize=64)
@@ -200,7 +199,7 @@ def test_the_task_becomes_the_entrypoint_of_the_variant_that_fits(monkeypatch: p
 
     ((_, argv, env),) = became
     assert argv[-2:] == [str(ROOT / "entrypoints"), "version"]
-    assert env["DRYDOCK_PROFILE"] == str(ROOT / "images" / "habana1.22-fork0.9" / "profile.json")
+    assert json.loads(Path(env["DRYDOCK_PROFILE"]).read_text())["variant"] == "habana1.22-fork0.9"
 
 
 def test_the_entrypoint_gets_no_more_of_the_shell_than_a_container(monkeypatch: pytest.MonkeyPatch) -> None:

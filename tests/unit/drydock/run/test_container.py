@@ -148,10 +148,6 @@ def test_new_privileges_are_denied_unless_the_record_allows_them(tmp_path: Path)
     assert made(contrary, machine(tmp_path)).security == ("no-new-privileges=false",)
 
 
-def test_capabilities_have_dockers_names(tmp_path: Path) -> None:
-    assert made(RUNTIME, machine(tmp_path)).capabilities == ("SYS_NICE", "SYS_PTRACE")
-
-
 # --- model, arguments, names ----------------------------------------------------------------------------------------
 
 

@@ -12,10 +12,8 @@ import yaml
 from drydock.model.running import Minutes, Run
 from drydock.run import kubernetes
 from entrypoints.request.arguments import Options
-from entrypoints.serve.ending import TEARDOWN
-from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node, word
-
-RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVILEGED, "nothing": Run()}
+from entrypoints.serve.exit_status import TEARDOWN
+from tests.support.containers import GPUS, NODES, RECORDS, RUNTIME, machine, made, node, word
 
 
 def documents(record: Run, folder: Path, **request: Any) -> dict[str, dict[str, Any]]:

@@ -15,11 +15,10 @@ from drydock.run.container import Container, RunRequest, container
 from drydock.run.machine import Machine
 from drydock.run.reasons import KUBERNETES, lines
 from tests.support.cases import for_each
-from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
+from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made
 
 OWN = {"--read-only", "--name", "--cap-drop", "--tmpfs", "--stop-timeout", "--mount", "--env", "--security-opt"}
 """What every container has, for no reason of its accelerator's."""
-RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVILEGED, "nothing": Run()}
 
 
 def reasons(run: Run, folder: Path, *files: str, form: str = "docker", **request: str) -> list[str]:

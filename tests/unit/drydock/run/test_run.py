@@ -124,29 +124,17 @@ def test_the_digest_is_set_for_a_pinned_reference_and_not_for_a_tag(
     assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
 
 
-@pytest.mark.attack(
-    what="a user of the machine runs ps while `invoke run` serves with --api-key",
-    before="the command line of docker contained the key",
-    after="docker passes the key on by name, from its own environment",
-)
-@pytest.mark.parametrize("words", [("--api-key", "s3cret"), ("--api_key=s3cret",)])
+@pytest.mark.parametrize("words", [("--api-key", "s3cret", "s4cret"), ("--api_key=s3cret", "s4cret")])
 def test_an_api_key_is_passed_by_name_and_not_printed(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "weaker")
     here = FakeHere(tmp_path, [CPU])
     run.run("cpu", RunRequest(model="org/model", arguments=(*words, "--port", "9")), here=here)
-    assert "s3cret" not in "".join((*capsys.readouterr(), *here.became))
+    assert "cret" not in "".join((*capsys.readouterr(), *here.became)).replace("secret", "")
     assert here.became[-2:] == ["--port", "9"]
     assert here.became[here.became.index("VLLM_API_KEY") - 1] == "--env"
-    assert os.environ["VLLM_API_KEY"] == "s3cret"
-
-
-def test_several_api_keys_are_passed_but_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = FakeHere(tmp_path, [CPU])
-    run.run("cpu", RunRequest(model="org/model", arguments=("--api-key", "s3cret", "s4cret")), here=here)
-    assert "cret" not in "".join(capsys.readouterr()).replace("secret", "")
-    assert here.became[-3:] == ["--api-key", "s3cret", "s4cret"]
+    assert os.environ["VLLM_API_KEY"] == "s3cret\ns4cret"
 
 
 def test_a_missing_image_has_the_build_command_as_hint(tmp_path: Path) -> None:
@@ -276,9 +264,6 @@ def test_no_printed_form_has_the_key(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "VLLM_API_KEY" in out
     assert "half" in out
     assert "VLLM_API_KEY" in err  # what to do
-    several = MODEL.model_copy(update={"arguments": ("--api-key", "s3cret", "s4cret")})
-    with pytest.raises(InputError, match="several keys would be printed"):
-        run.run("cpu", several, How(form, only_print=True), here=FakeHere(tmp_path))
 
 
 def test_a_pod_has_no_address_of_this_machine_and_always_a_key(

@@ -17,11 +17,13 @@ from kubernetes_validate import validate
 
 from drydock.core.errors import InputError
 from drydock.model.running import Run
-from drydock.run import asked, docker, kubernetes, run
+from drydock.run import docker, kubernetes, run, user_options
 from drydock.run.container import Container, RunRequest
 from drydock.run.reasons import lines
 from drydock.run.run import How
+from entrypoints.core.redact import is_secret
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made
+from tests.support.unknown import UNKNOWN, VALUE
 from tests.unit.drydock.run.test_run import CPU, ID, PRINT, FakeHere
 
 MODEL = RunRequest(model="org/model")
@@ -56,35 +58,55 @@ def variables(data: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_value_reaches_every_format_as_it_is(value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    request = MODEL.model_copy(update={"env": (f"SOME_NAME={value}",)})
+    request = MODEL.model_copy(update={"env": (f"VLLM_SOME_NAME={value}",)})
 
-    assert f"SOME_NAME={value}" in printed(request, "docker", tmp_path, capsys)["docker"]
+    assert f"VLLM_SOME_NAME={value}" in printed(request, "docker", tmp_path, capsys)["docker"]
     run.run("cpu", request, PRINT, here=FakeHere(tmp_path))
-    assert f"SOME_NAME={value}" in shlex.split(capsys.readouterr().out.replace(" \\\n", " "))
+    assert f"VLLM_SOME_NAME={value}" in shlex.split(capsys.readouterr().out.replace(" \\\n", " "))
     run.run("cpu", request, How("compose"), here=FakeHere(tmp_path))
     (found,) = yaml.safe_load(capsys.readouterr().out)["services"].values()
-    assert found["environment"]["SOME_NAME"] == value.replace("$", "$$")
-    assert variables(printed(request, "k8s", tmp_path, capsys))["SOME_NAME"] == value.replace("$", "$$")
+    assert found["environment"]["VLLM_SOME_NAME"] == value.replace("$", "$$")
+    assert variables(printed(request, "k8s", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
+
+
+@pytest.mark.parametrize("form", ["docker", "compose", "k8s"])
+def test_an_unknown_variables_value_is_in_no_text(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [f"{name}={VALUE}" for name in UNKNOWN if not is_secret(name)]  # the others are refused
+    for name in UNKNOWN:
+        monkeypatch.setenv(name, VALUE)
+    for env in (given, UNKNOWN):
+        request = MODEL.model_copy(update={"env": tuple(env)})
+        for how in (How(form, only_print=True), How(form, only_print=True, json=True)):
+            run.run("cpu", request, how, here=FakeHere(tmp_path))
+            said = "".join(capsys.readouterr())
+            assert VALUE not in said
+            assert all(word.partition("=")[0] in said for word in env)
+
+
+def test_an_unknown_variables_value_reaches_a_container_that_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = FakeHere(tmp_path, [CPU])
+    run.run("cpu", MODEL.model_copy(update={"env": (f"MYSQL_PWD={VALUE}",)}), How(), here=here)
+    assert f"MYSQL_PWD={VALUE}" in here.became
+    assert VALUE not in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("text", ["", "=x", "A B=x", "A\nB=x", "1A=x", "A-B", "Ä=x", "$A=x", "A\0=x", "--privileged"])
 def test_what_is_no_name_of_a_variable_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected the name of a variable"):
-        asked.parse_variables([text])
+        user_options.parse_variables([text])
 
 
 def test_a_nul_and_a_name_that_is_given_twice_are_refused() -> None:
     with pytest.raises(InputError, match="NUL"):
-        asked.parse_variables(["A=\0"])
+        user_options.parse_variables(["A=\0"])
     with pytest.raises(InputError, match="given twice"):
-        asked.parse_variables(["A=1", "A"])
+        user_options.parse_variables(["A=1", "A"])
 
 
-@pytest.mark.attack(
-    what="a user of the machine runs ps, or reads a manifest, after `run --env HF_TOKEN=…`",
-    before="there was no --env; docker's own takes a token on the command line",
-    after="a secret's value is refused: it is passed by name, or read from a Kubernetes secret",
-)
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,7 +120,7 @@ def test_a_nul_and_a_name_that_is_given_twice_are_refused() -> None:
 def test_a_secrets_value_is_refused_with_what_to_do(text: str) -> None:
     name, _, value = text.partition("=")
     with pytest.raises(InputError) as raised:
-        asked.parse_variables([text])
+        user_options.parse_variables([text])
     assert raised.value.hint == f"export {name} in your shell, and pass --env {name} without a value"
     assert not value or value not in str(raised.value)
 
@@ -131,15 +153,15 @@ def test_a_name_alone_is_passed_by_name_and_read_from_a_secret_in_a_pod(
 def test_a_named_variable_must_be_there_before_a_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("NOT_THERE", raising=False)
-    here, request = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"env": ("NOT_THERE",)})
+    monkeypatch.delenv("VLLM_NOT_THERE", raising=False)
+    here, request = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"env": ("VLLM_NOT_THERE",)})
 
     for how in (How(), How("k8s")):
         with pytest.raises(InputError, match="your shell has no such variable"):
             run.run("cpu", request, how, here=here)
     assert here.became == []
     run.run("cpu", request, PRINT, here=here)  # for another machine
-    assert "--env NOT_THERE" in capsys.readouterr().out
+    assert "--env VLLM_NOT_THERE" in capsys.readouterr().out
 
 
 def test_the_users_variable_wins_over_the_record_in_every_format(tmp_path: Path) -> None:
@@ -181,7 +203,7 @@ def test_a_misspelling_is_a_warning_and_an_unknown_name_is_not(
     assert "--env HF_ENDPONT: nothing documents this name; did you mean HF_ENDPOINT?" in err
     assert "did you mean VLLM_SKIP_WARMUP?" in err
     assert err.count("did you mean") == 2
-    assert all(name in out for name in names)  # passed all the same
+    assert all(f"--env {name.partition('=')[0]}" in out for name in names)  # passed all the same
 
 
 # --- volumes --------------------------------------------------------------------------------------------------------
@@ -224,7 +246,7 @@ def test_a_volume_is_mounted_in_every_format(tmp_path: Path, capsys: pytest.Capt
 )
 def test_what_is_no_volume_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--volume"):
-        asked.parse_volume(text)
+        user_options.parse_volume(text)
 
 
 @pytest.mark.parametrize(
@@ -255,10 +277,10 @@ def test_a_volume_covers_no_file_of_the_driver_and_no_other_volume(tmp_path: Pat
     taken = docker.targets(made(NODES, machine(tmp_path)))
 
     with pytest.raises(InputError, match="/usr/local/Ascend/driver is the driver's"):
-        asked.check_volumes(["/usr/local/Ascend"], taken)
+        user_options.check_volumes(["/usr/local/Ascend"], taken)
     with pytest.raises(InputError, match="given twice"):
-        asked.check_volumes(["/a", "/a"], taken)
-    asked.check_volumes(["/data", "/data/in", "/models/other", "/dev/dri/by-path", "/cachet"], taken)
+        user_options.check_volumes(["/a", "/a"], taken)
+    user_options.check_volumes(["/data", "/data/in", "/models/other", "/dev/dri/by-path", "/cachet"], taken)
 
 
 def test_a_source_that_is_missing_here_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -465,7 +487,7 @@ def test_docker_compose_reads_the_same_values(
     monkeypatch.setenv("HF_TOKEN", "s3cret")
     (tmp_path / "a $b").mkdir()
     request = MODEL.model_copy(update={
-        "env": ("HF_TOKEN", *(f"V{place}={value}" for place, value in enumerate(HOSTILE))),
+        "env": ("HF_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE))),
         "volumes": (f"{tmp_path}/a $b:/data/in:ro",), "network": "mine", "arguments": ("bash", "-c", "echo $HOME"),
     })  # fmt: skip
     run.run("cpu", request, How("compose"), here=FakeHere(tmp_path))
@@ -475,7 +497,7 @@ def test_docker_compose_reads_the_same_values(
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["services"].values()
     # `config` writes a dollar as two, so that its output can be read again
-    assert [found["environment"][f"V{place}"].replace("$$", "$") for place in range(len(HOSTILE))] == HOSTILE
+    assert [found["environment"][f"VLLM_{place}"].replace("$$", "$") for place in range(len(HOSTILE))] == HOSTILE
     assert found["environment"]["HF_TOKEN"] == "s3cret"  # noqa: S105 - of the shell
     assert found["command"] == ["bash", "-c", "echo $$HOME"]
     assert found["volumes"][0]["source"].replace("$$", "$") == f"{tmp_path}/a $b"
@@ -485,7 +507,7 @@ def test_docker_compose_reads_the_same_values(
 @pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, PRIVILEGED, Run()])
 @pytest.mark.parametrize("words", [(), ("bash", "-c", "echo $HOME")])
 def test_every_object_follows_the_schema_of_its_kind(record: Run, words: Sequence[str], tmp_path: Path) -> None:
-    env = ("HF_TOKEN", "A_TOKEN", *(f"V{place}={value}" for place, value in enumerate(HOSTILE)))
+    env = ("HF_TOKEN", "A_TOKEN", *(f"VLLM_{place}={value}" for place, value in enumerate(HOSTILE)))
     wanted = made(record, machine(tmp_path), env=env, volumes=("/a:/x:ro", "/b:/y"), network="host", arguments=words)
 
     for item in kubernetes.documents(wanted.model_copy(update={"nodes": {"a.example/b": "2x2"}})):

@@ -38,6 +38,17 @@ class GivenVariables(NamedTuple):
     """Those without: their values are taken from the shell, or from a secret."""
 
 
+class KnownVariables(NamedTuple):
+    """The variables that drydock, vLLM or the row's data know. Any other may hold a secret, whatever its name is."""
+
+    names: tuple[str, ...]
+    prefixes: tuple[str, ...]
+
+    def shows(self, name: str, value: str) -> bool:
+        """Tell whether a variable's value may be written: it is known, and is not and has no secret."""
+        return (name in self.names or name.startswith(self.prefixes)) and not is_secret_value(name, value)
+
+
 class Volume(NamedTuple):
     """A folder or file of --volume."""
 

@@ -17,9 +17,9 @@ HOSTS_FLAG = "--nnodes"
 
 def extended(run: Run, cards: int, arguments: Sequence[str], machine: Machine, *, native: bool) -> tuple[Run, str]:
     """Return the record with what this container needs in addition, and a remark, empty without one."""
-    asked = [more for more in run.more if cards >= more.cards and _hosts(arguments) >= more.hosts]
-    known = [more for more in asked if not more.pci or (native and not machine.pci.isdisjoint(more.pci))]
-    unknown = [more for more in asked if more.pci and not native]
+    options = [more for more in run.more if cards >= more.cards and _hosts(arguments) >= more.hosts]
+    known = [more for more in options if not more.pci or (native and not machine.pci.isdisjoint(more.pci))]
+    unknown = [more for more in options if more.pci and not native]
     for more in known:
         run = _with(run, more)
     return run, "; ".join(f"only {more.where}, also {' '.join(_options(more))}" for more in unknown)

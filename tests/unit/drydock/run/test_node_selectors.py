@@ -15,7 +15,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import nodes, run
+from drydock.run import node_selectors, run
 from drydock.run.container import RunRequest
 from drydock.run.engine import Here
 from drydock.run.run import How
@@ -103,9 +103,9 @@ def test_an_unknown_kind_of_node_is_left_out_and_said(tmp_path: Path, capsys: py
 
 
 def test_the_labels_are_valid_and_tell_the_kinds_apart() -> None:
-    found = [dict(kind.labels) for kind in nodes.kinds(TPU)]
+    found = [dict(kind.labels) for kind in node_selectors.kinds(TPU)]
 
-    for kind in nodes.kinds(TPU):
+    for kind in node_selectors.kinds(TPU):
         assert found.count(dict(kind.labels)) == 1
         for name, value in (*kind.labels.items(), *((kind.shape, shape) for shape in kind.shapes.values())):
             assert re.fullmatch(r"[a-z0-9.-]+/[a-z0-9-]{1,63}", name)
@@ -115,9 +115,9 @@ def test_the_labels_are_valid_and_tell_the_kinds_apart() -> None:
 
 
 def test_several_hosts_of_a_slice_have_the_shape_of_the_whole() -> None:
-    kind = nodes.kind_of(TPU, {"v5e"})
+    kind = node_selectors.kind_of(TPU, {"v5e"})
 
     assert kind
-    assert nodes.labels(kind, 4, 4) == {ACCELERATOR: "tpu-v5-lite-podslice", TOPOLOGY: "4x4"}
-    assert nodes.labels(kind, 8, 2) == {ACCELERATOR: "tpu-v5-lite-podslice"}
-    assert nodes.kind_of(TPU, {"v5e", "v6e"}) is None
+    assert node_selectors.labels(kind, 4, 4) == {ACCELERATOR: "tpu-v5-lite-podslice", TOPOLOGY: "4x4"}
+    assert node_selectors.labels(kind, 8, 2) == {ACCELERATOR: "tpu-v5-lite-podslice"}
+    assert node_selectors.kind_of(TPU, {"v5e", "v6e"}) is None
