@@ -1,6 +1,6 @@
 """What the plan of a topology warns of: one table of ids, with texts and what to do. Pure.
 
-An id is never used again for something else. docs/topology.md lists them.
+An id is never used again for something else. docs/reference/topology.md lists them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FINDINGS: Mapping[str, Known] = {
     "TOPO-003": Known(
         "{}",
         "change replicas or nodes, or measure with your own requests first",
-        "drydock/topology/ratio.py",
+        "drydock/topology/pd_ratio.py",
     ),
     "TOPO-004": Known(
         "the image has no {}, which its connector needs",
@@ -55,9 +55,14 @@ FINDINGS: Mapping[str, Known] = {
         "vllm-router --help, --policy",
     ),
     "TOPO-008": Known(
-        "{} is a name, but servers listen on an IP address",
-        "write the IP address, or render for Kubernetes, where a pod takes its own",
+        "{} is a name: its servers listen on every address",
+        "write the IP address",
         "vLLM docs, features, nixl_connector_usage (VLLM_NIXL_SIDE_CHANNEL_HOST); ZeroMQ, zmq_tcp(7)",
+    ),
+    "TOPO-009": Known(
+        "{} exchange tensors and KV caches, which vLLM neither encrypts nor authenticates",
+        "give them an isolated network, such as a VLAN or a firewall that lets only these nodes connect to each other",
+        "vLLM docs, security, inter-node communication",
     ),
     "TOPO-020": Known(
         "{} can be asked, and answers as drydock asks",
@@ -83,11 +88,6 @@ FINDINGS: Mapping[str, Known] = {
         "{} has the driver and firmware of the other nodes",
         "install the same versions on every node",
         "vllm-ascend docs, pd_disaggregation_mooncake_multi_node; NCCL, HCCL and RCCL users' guides",
-    ),
-    "TOPO-025": Known(
-        "the clock of {} is right",
-        "synchronize the nodes' clocks, such as by chrony",
-        "leases of the KV cache and logs are read by time: vLLM docs, features, nixl_connector_usage",
     ),
     "TOPO-026": Known(
         "the ports of {} are free",
@@ -118,16 +118,6 @@ FINDINGS: Mapping[str, Known] = {
         "the chips of {} reach those of the other nodes",
         "check VLAN, gateway and netmask: hccn_tool -i N -netdetect -g, -gateway -g",
         "vllm-ascend docs, pd_disaggregation_mooncake_multi_node",
-    ),
-    "TOPO-032": Known(
-        "{} has the plan's network interface, and it is up",
-        "correct network.interface in topology.yaml, or ip link set dev NAME up",
-        "PyTorch, distributed communication, GLOO_SOCKET_IFNAME",
-    ),
-    "TOPO-033": Known(
-        "the interface of {} has the MTU of the other nodes",
-        "ip link set dev NAME mtu N, the same on every node and switch",
-        "RFC 1191: large packets are lost where a hop is smaller and its answers are filtered",
     ),
     "TOPO-034": Known(
         "the image's own check ran on {}",

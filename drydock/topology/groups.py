@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from drydock.config.validation import Problem, failure
 from drydock.model.names import UNSEEN
 from drydock.topology.findings import finding
-from drydock.topology.planned import Because
+from drydock.topology.plan_model import Because
 from drydock.topology.records import Group, Node, Topology
 
 Facts = Mapping[str, Any]

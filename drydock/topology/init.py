@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,23 +12,26 @@ import yaml
 
 from drydock.config.validation import made
 from drydock.core.console import log
-from drydock.core.errors import InputError
+from drydock.core.errors import InputError, nearest
 from drydock.core.files import loads, read_bounded
 from drydock.model.record import IDENTIFIER_AT_MOST
+from drydock.topology.arguments import wanted_address
 from drydock.topology.read import HOST_AT_MOST, unreadable
 from drydock.topology.records import Topology
 
 HOST_FILE = "host.json"
 _HEAD = """\
-# `./inv topology init` wrote this file. Correct the addresses, and group the nodes; docs/topology.md explains each key.
+# `./inv topology init` wrote this file. Check the addresses, and group the nodes; docs/topology.md explains each key.
 """
+SHAPES: Mapping[str, tuple[int, int]] = {"1p1d": (1, 1), "2p1d": (2, 1)}
+"""Shape → servers that compute prompts, and that compute answers."""
 _HINT = "on each node: docker run … IMAGE facts --record /cache/host.json"
 
 
 def find_hosts(folder: Path) -> dict[str, Path]:
     """Return the recorded hosts in a folder by name: NAME.json, and NAME/host.json.
 
-    JSON of something else is left out, and logged. Raises InputError for what cannot be read, such as half a file.
+    Other JSON files are left out and logged. Raises InputError for a file that cannot be read, such as half a file.
     """
     found: dict[str, Path] = {}
     for path in sorted(_candidates(folder), key=_name):
@@ -66,19 +70,50 @@ def _name(path: Path) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")[:IDENTIFIER_AT_MOST].strip("-.") or "node"
 
 
-def text_of(hosts: dict[str, Path], folder: Path, model: str, target: str) -> str:
-    """Return a topology in `folder`, in which every node is a server of its own."""
-    nodes = [
-        {"name": name, "address": name, "host": os.path.relpath(path, folder)} for name, path in sorted(hosts.items())
+def groups_of(shape: str, nodes: int) -> list[dict[str, object]]:
+    """Return the groups of a shape, each server on a node; all servers are alike without one. Raises InputError."""
+    if not shape:
+        return [{"name": "serve", "role": "serve", "replicas": nodes, "nodes": 1}]
+    if shape not in SHAPES:
+        raise InputError(f"--shape {shape}: unknown", hint=nearest(shape, SHAPES))
+    prefills, decodes = SHAPES[shape]
+    if nodes < prefills + decodes:
+        text = f"--shape {shape}: found {nodes} recorded hosts, expected {prefills + decodes}, one for each server"
+        raise InputError(text, hint=_HINT)
+    roles = {"prefill": prefills, "decode": decodes}
+    return [{"name": role, "role": role, "replicas": count, "nodes": 1} for role, count in roles.items()]
+
+
+def nodes_of(hosts: Mapping[str, Path], folder: Path) -> list[dict[str, str]]:
+    """Return the nodes of a topology in `folder`. Addresses are what this machine knows the names by, or the names."""
+    return [
+        {"name": name, "address": _address(name), "host": os.path.relpath(path, folder)}
+        for name, path in sorted(hosts.items())
     ]
+
+
+def _address(name: str) -> str:
+    """Return the only IPv4 address by which other nodes can reach a host; its name if there is none, or several."""
+    try:
+        answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return name
+    found = {str(answer[4][0]) for answer in answers}
+    usable = [address for address in found if not wanted_address(address)]
+    return usable[0] if len(found) == len(usable) == 1 else name
+
+
+def text_of(nodes: Sequence[Mapping[str, str]], groups: Sequence[Mapping[str, object]], model: str, target: str) -> str:
+    """Return a topology with its router on the first node."""
     lines = [
         _HEAD,
         _line({"model": model}, "a hub id, or a folder that every node has"),
         _line({"target": target}, "a variant, or image: registry/name@sha256:… instead"),
+        _line({"api_key": "required"}, "or none, if everyone who reaches a server may use it"),
         "nodes: # address: where other nodes reach it, best an IP address\n",
         *(f"  - {_flow(node)}\n" for node in nodes),
         "groups: # role serve, prefill or decode; nodes: of one replica\n",
-        f"  - {_flow({'name': 'serve', 'role': 'serve', 'replicas': len(nodes), 'nodes': 1})}\n",
+        *(f"  - {_flow(group)}\n" for group in groups),
         f"router: {_flow({'node': nodes[0]['name'], 'port': 30000})}\n",
         "goals: {} # input: [16, 4000], output: [16, 500], concurrency: 32, optimize: throughput\n",
     ]

@@ -16,7 +16,7 @@ from drydock.topology.findings import finding
 from drydock.topology.records import Topology
 
 _USUAL = ("GLOO_SOCKET_IFNAME",)
-"""As entrypoints/decide/spread/hosts.py, Reach.interfaces."""
+"""As entrypoints/decide/parallelism/hosts.py, Reach.interfaces."""
 
 
 class Wires(NamedTuple):

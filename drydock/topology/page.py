@@ -1,19 +1,26 @@
-"""A planned topology as one self-contained HTML page, to look at, to print and to attach. Pure.
+"""A planned topology as one self-contained HTML page, to look at, to print and to attach.
 
-Every text is escaped. The page loads nothing and runs no script.
+Every text is escaped. The page loads nothing and runs no script. Frame and style are those of the
+image's `plan --html`.
 """
 
 from __future__ import annotations
 
 import shlex
+from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from drydock.topology.planned import Rank, Replica, TopologyPlan
+from drydock.core.paths import ROOT
+from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 
-TEMPLATE = "page.html.j2"
+FRAME = ROOT / "entrypoints" / "cli" / "page.html"
+SECTIONS = "page.html.j2"
+TONES = {"prefill": "e0", "decode": "e2", "serve": "e3", "router": "e1"}
+"""Role → its colour, a class of the frame's style."""
 
 
 def page(made: TopologyPlan) -> str:
@@ -27,9 +34,19 @@ def page(made: TopologyPlan) -> str:
         keep_trailing_newline=True,
     )
     nodes = [{"name": name, **node} for name, node in sorted(_nodes(made).items())]
-    servers = [_server(replica) for replica in made.replicas]
-    router = shlex.join(made.router.argv) if made.router else ""
-    return environment.get_template(TEMPLATE).render(plan=made, nodes=nodes, servers=servers, router=router)
+    sections = environment.get_template(SECTIONS).render(
+        plan=made,
+        nodes=nodes,
+        servers=[_server(replica) for replica in made.replicas],
+        router=shlex.join(made.router.argv) if made.router else "",
+        tones=TONES,
+    )
+    return Template(FRAME.read_text(encoding="utf-8")).substitute(
+        title=escape(f"Plan for {made.model}"),
+        variant=escape(made.variant),
+        host=f"{len(nodes)} nodes" if len(nodes) > 1 else "one node",
+        sections=sections,
+    )
 
 
 def _nodes(made: TopologyPlan) -> dict[str, dict[str, Any]]:

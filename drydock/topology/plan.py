@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 
 from drydock.config.validation import failure
 from drydock.core.errors import HostError, InputError
+from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology import groups, ranks, ratio, router, transfer
-from drydock.topology.asked import Ask, Asked
+from drydock.topology import groups, pd_ratio, ranks, router, transfer
+from drydock.topology.arguments import in_container, is_ip, relocated
+from drydock.topology.entrypoint_client import Ask, Asked
 from drydock.topology.findings import finding
 from drydock.topology.groups import Placement, Traits
 from drydock.topology.network import wires
-from drydock.topology.planned import Because, Rank, Replica, TopologyPlan
+from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
 from drydock.topology.ports import UsedPort, collisions
 from drydock.topology.read import Read, super_pod
 from drydock.topology.records import Goals, Topology
-from drydock.topology.words import in_container, is_ip, relocated
 
 
 class Images(NamedTuple):
@@ -43,6 +44,7 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     facts = _facts(read, variant, ask)
     known = {name: groups.traits(found, super_pod(read.hosts[name])) for name, found in facts.items()}
     placed = groups.place(topology, known)
+    _check_addresses(placed, moved)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
     context = ranks.Context(read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed)
@@ -55,11 +57,21 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
         image=images.server,
         accelerator=variant.accelerator,
         variant=variant.id,
+        api_key=topology.api_key or "required",
         replicas=replicas,
         router=router.plan(topology, replicas, moved, variant, images.router),
         reasons=(*_reasons(context),),
         findings=(*dict.fromkeys((*_findings(context, placed, known), *cached)),),
     )
+
+
+def _check_addresses(placed: Sequence[Placement], moved: KvTransfer | None) -> None:
+    """Raise InputError for servers that exchange KV caches at a node whose address is a name: they bind to a number."""
+    nodes = [node for each in placed if moved and moved.address for node in each.nodes if not is_ip(node.address)]
+    if nodes:
+        where = (f"node {node.name}: address: found {node.address!r}, expected an IPv4 address" for node in nodes)
+        hint = "prefill and decode servers exchange KV caches at it; `getent ahostsv4 NAME` shows a name's"
+        raise InputError(*where, hint=hint)
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
@@ -201,7 +213,7 @@ def _reasons(context: ranks.Context) -> Iterable[Because]:
     if moved:
         because = f"{moved.because} Source: {moved.source}"
         yield Because(setting="connector", value=moved.connector or "", because=because)
-        count = f"{ratio.nodes_of(topology.groups, 'prefill')}:{ratio.nodes_of(topology.groups, 'decode')}"
+        count = f"{pd_ratio.nodes_of(topology.groups, 'prefill')}:{pd_ratio.nodes_of(topology.groups, 'decode')}"
         yield Because(setting="prefill:decode", value=count, because=_ratio(topology.goals))
     if context.wires.used:
         yield Because(setting="interface", value=context.wires.shown, because=context.wires.because)
@@ -211,7 +223,7 @@ def _reasons(context: ranks.Context) -> Iterable[Because]:
 
 
 def _ratio(goals: Goals) -> str:
-    wanted = ratio.wanted(goals)
+    wanted = pd_ratio.wanted(goals)
     if wanted is None:
         return "nodes as the file says; goals with input and output lengths would be compared"
     return f"nodes as the file says; goals suggest {wanted:.2g} nodes for prefill to one for decode"
@@ -220,12 +232,15 @@ def _ratio(goals: Goals) -> str:
 def _findings(context: ranks.Context, placed: Sequence[Placement], known: Mapping[str, Traits]) -> Iterable[str]:
     topology = context.topology
     yield from groups.findings(topology, placed, known)
-    yield from ratio.findings(topology.goals, topology.groups)
+    yield from pd_ratio.findings(topology.goals, topology.groups)
     if context.transfer:
         yield from transfer.findings(context.transfer, context.variant)
     used = [node for each in placed if context.transfer or len(each.nodes) > 1 for node in each.nodes]
-    yield from (finding("TOPO-008", f"node {node.name}: {node.address}") for node in used if not is_ip(node.address))
+    named = [node for node in topology.nodes if not is_ip(node.address)]
+    yield from (finding("TOPO-008", f"node {node.name}: {node.address}") for node in named)
     yield from context.wires.findings(node.name for node in used)
+    if used:
+        yield finding("TOPO-009", ", ".join(dict.fromkeys(node.name for node in used)))
 
 
 def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:
@@ -242,8 +257,8 @@ def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) ->
 
 _UNKNOWN_MODEL = "PLAN-061"
 """The model is not on this machine, and the hub does not answer: templates/host.yaml."""
-_OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121"})
-"""What a plan of one host cannot know of the others: here all are read, and have addresses."""
+_OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121", "PLAN-122"})
+"""What a plan of one host cannot know of the others: here all are read, and have addresses and a secret."""
 
 
 def _cache_keys(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:

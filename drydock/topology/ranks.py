@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from drydock.core.errors import InputError
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
+from drydock.run.access import HOST_FLAG
 from drydock.topology import transfer
+from drydock.topology.arguments import goal_words, is_ip, served_name, user_devices, user_number
 from drydock.topology.groups import Placement
 from drydock.topology.network import Wires
 from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RAY_WORKERS, RPC, STATUS, Need, allocate, numbered
 from drydock.topology.read import Read
 from drydock.topology.records import Group, Node, Topology
-from drydock.topology.words import goal_words, is_ip, served_name, user_devices, user_number
 
 RAY = "ray"
 STALL = "--stall-seconds"
@@ -94,6 +95,7 @@ def words(context: Context, placement: Placement, rank: int) -> tuple[str, ...]:
     """Return the words after `serve MODEL`. What the user sets comes last, and nothing else is said of it."""
     group = placement.group
     own = {"--served-model-name": served_name(context.topology.model)}
+    own |= {HOST_FLAG: address} if is_ip(address := placement.nodes[rank].address) else {}
     own |= {FLAGS[purpose]: str(context.ports[purpose]) for purpose in (API, STATUS) if purpose in context.ports}
     own |= goal_words(context.topology.goals, group)
     if len(placement.nodes) > 1:
@@ -207,7 +209,7 @@ def _needs(context: Context, group: Group) -> list[Need]:
 
 
 def _fixed(context: Context, group: Group, purpose: str) -> int:
-    """Return the port that the user sets for a purpose; 0 if none. Raises InputError for what is no port."""
+    """Return the port that the user sets for a purpose, or 0. Raises InputError if it is not a port."""
     port = context.transfer.ports.get(purpose) if context.transfer else None
     name = FLAGS.get(purpose) or (port.variable if port else None)
     return user_number(group, name) if name else 0

@@ -12,10 +12,10 @@ from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
 from drydock.run.access import HOST_FLAG, exposed, value_of
-from drydock.run.asked import is_secret_value
 from drydock.run.entrypoint import PROFILE
+from drydock.run.user_options import is_secret_value
+from drydock.topology.arguments import wanted_address
 from drydock.topology.records import Group, Topology
-from drydock.topology.words import wanted_address
 from entrypoints.core.redact import is_secret, redact_argv
 
 HOST_AT_MOST = 16 << 20
@@ -62,7 +62,7 @@ def read_topology(path: Path) -> Read:
 
 
 def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
-    """Check that the model and exactly one of target and image are named, and images by digest."""
+    """Check that the model, exactly one of target and image, and the API key are named, and images by digest."""
     if not topology.model or topology.model.startswith("-"):
         yield document.problem(("model",), f"found {topology.model!r}, expected a folder or a hub id"), ""
     if topology.model.startswith((".", "~")):
@@ -74,6 +74,9 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
         found = "both target and image" if topology.target else "neither target nor image"
         hint = "target names a variant of the matrix, image a built image by digest"
         yield document.problem((), f"found {found}, expected one of them"), hint
+    if topology.api_key is None:
+        text = "found no api_key: everyone who reaches the router or a server could use it"
+        yield document.problem((), text), "write `api_key: required`; `api_key: none` says that no key is wanted"
     images = {("image",): topology.image, ("router", "image"): topology.router and topology.router.image}
     for where, image in images.items():
         if image and not _BY_DIGEST.fullmatch(image):
@@ -126,10 +129,10 @@ def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[P
     host = value_of(group.flags, HOST_FLAG)
     if host and not exposed(host):
         text = f"{HOST_FLAG} {host}: neither the router nor another node could connect to the server"
-        yield document.problem(("groups", index, "flags"), text), "remove it: servers listen on every address"
+        yield document.problem(("groups", index, "flags"), text), "remove it: servers listen on their node's address"
     for name in dict.fromkeys(_secrets(group)):
         text = f"{name} {'is' if is_secret(name) else 'has'} a secret, which does not belong in this file"
-        hint = "plans and what is rendered from them are kept in files; give the key to the containers themselves"
+        hint = "plans and what is rendered from them are kept in files; docs/topology.md says where keys belong"
         yield document.problem(("groups", index), text), hint
     yield from _check_variables(index, group, document)
 

@@ -10,6 +10,7 @@ from drydock.model.names import OneLine
 from drydock.model.record import Identifier, Record, Scalar
 
 Role = Literal["serve", "prefill", "decode"]
+ApiKey = Literal["required", "none"]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Some = Annotated[int, Field(ge=1, le=1024)]
 Tokens = Annotated[int, Field(ge=1, lt=1 << 31)]
@@ -92,6 +93,8 @@ class Topology(Record):
     """A variant, accelerator or alias of the matrix; or else `image`."""
     image: OneLine | None = None
     """An image by digest: registry/name@sha256:…"""
+    api_key: ApiKey | None = None
+    """Whether clients must send a key: `required`, or `none` if everyone who reaches a server may use it."""
     nodes: tuple[Node, ...]
     groups: tuple[Group, ...]
     router: Router | None = None

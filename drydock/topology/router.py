@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology.planned import Replica, RouterPlan
+from drydock.topology.arguments import is_ip, url
+from drydock.topology.plan_model import Replica, RouterPlan
 from drydock.topology.ports import API
 from drydock.topology.records import Topology
-from drydock.topology.words import url
 
 PROGRAM = "vllm-router"
 HEALTH = (
@@ -24,6 +24,8 @@ HEALTH = (
     *("--health-success-threshold", "1"),
     *("--worker-startup-check-interval", "1"),
 )
+BODY_AT_MOST = 256 << 20
+"""Bytes of a request, as entrypoints take at most. The router reads them before it looks at the key."""
 START_MINUTES = 10
 """As drydock/run/docker.py, START_SECONDS: how long a first start may take, unless the accelerator says otherwise."""
 
@@ -36,7 +38,8 @@ def plan(
     if router is None:
         return None
     node = next(node for node in topology.nodes if node.name == router.node)
-    listening = ("--host", "0.0.0.0", "--port", str(router.port))  # noqa: S104 - clients come from other machines
+    address = node.address if is_ip(node.address) else "0.0.0.0"  # noqa: S104 - a name may be loopback on its own node
+    listening = ("--host", address, "--port", str(router.port), "--max-payload-size", str(BODY_AT_MOST))
     servers = _pairs(replicas, transfer) if transfer else _whole(replicas)
     minutes = int(variant.run.start.value.rstrip("m")) if variant.run.start else START_MINUTES
     waiting = ("--worker-startup-timeout-secs", str(minutes * 60))

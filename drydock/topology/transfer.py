@@ -37,7 +37,9 @@ def checked(variant: Variant, groups: Sequence[Group]) -> KvTransfer | None:
     if transfer is None or transfer.connector is None:
         why = transfer.because if transfer else "no file in templates/ names one"
         text = f"prefill and decode: none published for {variant.id} (vLLM {variant.vllm.version}): {why}"
-        raise InputError(text, hint="use groups with role serve, or another target; docs/topology.md lists connectors")
+        raise InputError(
+            text, hint="use groups with role serve, or another target; docs/reference/topology.md lists connectors"
+        )
     decodes = sum(group.replicas for group in groups if group.role == "decode")
     if transfer.most_decodes and decodes > transfer.most_decodes:
         text = f"found {decodes} decode servers, expected at most {transfer.most_decodes}: {transfer.connector}"

@@ -15,7 +15,7 @@ import yaml
 
 from drydock.core.paths import ROOT
 from tests.cluster.conftest import World
-from tests.support.kubernetes.rendered import HERE, invoke
+from tests.support.kubernetes import rendered
 from tests.support.kubernetes.space import Space
 
 
@@ -23,15 +23,12 @@ from tests.support.kubernetes.space import Space
 def plan(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The plan of two servers, each on a node of its own."""
     folder = tmp_path_factory.mktemp("planned")
-    nodes = [
-        {"name": f"node{network.number}", "address": network.address, "host": str(HERE)}
-        for network in world.cluster.networks
-    ]
+    nodes = rendered.nodes(world.cluster)
     group = {"name": "chat", "replicas": 2}
     topology = {"model": str(world.model), "image": world.image, "nodes": nodes, "groups": [group]}
     (folder / "topology.yaml").write_text(yaml.safe_dump(topology))
     (folder / "plan.json").write_text(
-        invoke("topology.plan", str(folder / "topology.yaml"), "--target", "cpu", "--json")
+        rendered.invoke("topology.plan", str(folder / "topology.yaml"), "--target", "cpu", "--json")
     )
     return folder / "plan.json"
 

@@ -40,8 +40,7 @@ def objects(world: World, real: Real, folder: Path) -> list[dict[str, Any]]:
     host["mounts"]["shm"] |= {"free": SHM, "total": SHM}  # as the pods have it
     file = folder / "host.json"
     file.write_text(json.dumps(host))
-    nodes = [{"name": f"node{network.number}", "address": network.address} for network in world.cluster.networks]
-    nodes = [{**node, "host": str(file)} for node in (*nodes, SPARE)]
+    nodes = [*rendered.nodes(world.cluster, file), {**SPARE, "host": str(file)}]
     group = {"name": GROUP, "nodes": len(nodes), "flags": [*SMALL]}
     topology = {"model": str(real.model), "image": real.server, "nodes": nodes, "groups": [group]}
     return rendered.earlier(rendered.of_topology(folder / "rendered", topology))
@@ -59,6 +58,7 @@ def server(
 ) -> Iterator[str]:
     """The address of a ready server."""
     known = names.start_names(world.cluster)
+    space.kubectl("create", "secret", "generic", "vllm-api-key", "--from-literal=DRYDOCK_GROUP_SECRET=a-secret")
     made = objects(world, real, tmp_path_factory.mktemp("planned"))
     whole = rendered.named(made, "LeaderWorkerSet")
     space.apply([sets.service(whole), *(item for item in made if item["kind"] != "LeaderWorkerSet")])

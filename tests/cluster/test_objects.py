@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from drydock.core.paths import ROOT
 from drydock.topology.render import render
 from tests.cluster.conftest import World
 from tests.support import topologies, topology_files
@@ -34,6 +33,14 @@ def _defined(space: Space) -> None:
         space.kubectl("wait", "--for=condition=Established", f"crd/{item['metadata']['name']}")
 
 
+def of_example(name: str, kind: str, folder: Path) -> list[dict[str, Any]]:
+    """Return the objects of an example."""
+    plan = topology_files.planned(topology_files.EXAMPLES / f"{name}.yaml", folder)
+    for path, text in render(plan, topologies.variant(plan.variant), kind, {}).items():
+        (folder / path).write_text(text)
+    return [*rendered.kustomized(folder)]
+
+
 def check(space: Space, objects: list[dict[str, Any]]) -> None:
     """Check that the API server keeps every field of some objects."""
     sent = rendered.earlier(item for item in objects if item["kind"] != "Kustomization")
@@ -43,11 +50,7 @@ def check(space: Space, objects: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [*((name, "kubernetes") for name in EXAMPLES), WITH_ROLES])
 def test_every_field_of_an_example_is_kept(name: str, kind: str, space: Space, tmp_path: Path) -> None:
-    plan = topology_files.planned(ROOT / "examples" / "topologies" / f"{name}.yaml", tmp_path)
-    files = render(plan, topologies.variant(plan.variant), kind, {})
-    for path, text in files.items():
-        (tmp_path / path).write_text(text)
-    check(space, [*rendered.kustomized(tmp_path)])
+    check(space, of_example(name, kind, tmp_path))
 
 
 def test_every_field_of_run_is_kept(world: World, space: Space) -> None:
@@ -56,11 +59,8 @@ def test_every_field_of_run_is_kept(world: World, space: Space) -> None:
 
 
 def test_pods_of_several_hosts_are_pods_that_the_api_accepts(space: Space, tmp_path: Path) -> None:
-    plan = topology_files.planned(ROOT / "examples" / "topologies" / "deepseek-h100-2nodes.yaml", tmp_path)
-    files = render(plan, topologies.variant(plan.variant), "kubernetes", {})
-    for path, text in files.items():
-        (tmp_path / path).write_text(text)
-    sets = [item for item in rendered.kustomized(tmp_path) if item["kind"] == "LeaderWorkerSet"]
+    objects = of_example("deepseek-h100-2nodes", "kubernetes", tmp_path)
+    sets = [item for item in objects if item["kind"] == "LeaderWorkerSet"]
     templates = [
         template
         for item in sets

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from drydock.prove.demo import EXPECTED, QUESTION
 from drydock.prove.demo_topology import SHAPES, SMALL
-from drydock.topology.rollout import metrics
+from drydock.topology.known_answer import tokens_received
 from tests.cluster.conftest import Real, World
 from tests.support.kubernetes import rendered
 from tests.support.kubernetes.answers import START_WITHIN, asking, base_of, chat
@@ -22,11 +24,15 @@ LONG = f"Continue: {', '.join(map(str, range(1000, 1080)))}"
 """A prompt of more than two blocks."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _key(space: Space) -> None:
+    space.kubectl("create", "secret", "generic", "vllm-api-key", f"--from-literal=VLLM_API_KEY={KEY}")
+
+
 def test_a_server_gets_ready_and_answers_through_its_service(
     real: Real, space: Space, disk: Callable[[str], Path]
 ) -> None:
     space.volume(SERVER, disk("alone"), "node2")
-    space.kubectl("create", "secret", "generic", "vllm-api-key", f"--from-literal=VLLM_API_KEY={KEY}")
     objects = rendered.of_run("cpu", real.model, real.server, "--name", SERVER)
     space.apply(objects)
     space.until(lambda: space.addresses(SERVER), "a real server", START_WITHIN)
@@ -47,22 +53,26 @@ def test_prefill_on_a_node_and_decode_on_the_other_answer_through_the_router(
         space.until(lambda service=service: space.addresses(service), service, START_WITHIN)  # type: ignore[misc]
 
     router = base_of(space, "router")
-    assert EXPECTED in chat(space, router, asking(real.model.name, QUESTION))
+    assert EXPECTED in chat(space, router, asking(real.model.name, QUESTION), KEY)
+    assert world.cluster.ask("node1", f"{router}/v1/models").status == 401
     before = received(world, space)
-    chat(space, router, asking(real.model.name, LONG))
+    chat(space, router, asking(real.model.name, LONG), KEY)
     space.until(lambda: received(world, space) - before > BLOCKS, "tokens from the prefill server")
 
 
 def one_prefill_one_decode(world: World, real: Real, folder: Path) -> list[dict[str, Any]]:
     """Return the objects of a prefill server on one node, a decode server on the other, and a router."""
-    nodes = [
-        {"name": f"node{network.number}", "address": network.address, "host": str(rendered.HERE)}
-        for network in world.cluster.networks
-    ]
     places = {"prefill": ["node1"], "decode": ["node2"]}
     groups = [{**group, "flags": [*SMALL], "among": places[str(group["name"])]} for group in SHAPES["1p1d"].groups]
     router = {"node": "node1", "policy": "round_robin"}
-    topology = {"model": str(real.model), "image": real.server, "nodes": nodes, "groups": groups, "router": router}
+    topology = {
+        "model": str(real.model),
+        "image": real.server,
+        "nodes": rendered.nodes(world.cluster),
+        "groups": groups,
+        "router": router,
+    }
+    topology["api_key"] = "required"
     return rendered.earlier(rendered.of_topology(folder, topology, router=real.router))
 
 
@@ -70,4 +80,4 @@ def received(world: World, space: Space) -> float:
     """Return how many tokens of prompts the decode server got from the other."""
     (address,) = space.addresses("decode-api")
     port = next(each["port"] for each in space.get("service", "decode-api")["spec"]["ports"] if each["name"] == "api")
-    return metrics.transferred(world.cluster.ask("node1", f"http://{address}:{port}/metrics").text) or 0.0
+    return tokens_received(world.cluster.ask("node1", f"http://{address}:{port}/metrics").text)

@@ -47,12 +47,8 @@ class Client:
 
 def objects(world: World, folder: Path, image: str) -> list[dict[str, Any]]:
     """Return two servers, each on a node of its own."""
-    hosts = [
-        {"name": f"node{network.number}", "address": network.address, "host": str(rendered.HERE)}
-        for network in world.cluster.networks
-    ]
     group = {"name": GROUP, "replicas": 2}
-    topology = {"model": str(world.model), "image": image, "nodes": hosts, "groups": [group]}
+    topology = {"model": str(world.model), "image": image, "nodes": rendered.nodes(world.cluster), "groups": [group]}
     return rendered.earlier(rendered.of_topology(folder, topology))
 
 

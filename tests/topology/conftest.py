@@ -16,7 +16,7 @@ from drydock.build.job import prepare
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.prove import demo_topology
-from drydock.topology.rollout.state import TopologyPlace
+from drydock.topology import up
 from tests.support.running_topology import (
     Clients,
     Cluster,
@@ -54,9 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, images: tuple[str, str]) ->
 def cluster(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     """Give 2P1D, ready."""
     file = planned(folder, images, "2p1d", f"faults-{secrets.token_hex(3)}")
-    place = TopologyPlace(file, output=str(folder / "running"))
-    small_disk(f"drydock-{place.name}", "cache.n1")
-    with started(place) as found:
+    small_disk(f"drydock-{up.name_of(file)}", "cache.n1")
+    with started(file, folder / "running") as found:
         yield found
 
 
@@ -70,7 +69,7 @@ def answers(cluster: Cluster) -> dict[str, str]:
 def clients(cluster: Cluster, answers: dict[str, str]) -> Iterator[Clients]:
     """Clients that ask while a test breaks something; everything is ready before."""
     cluster.heal()
-    with Clients(cluster.router, answers) as found:
+    with Clients(cluster.ask, cluster.router, answers) as found:
         found.until_good(2)
         yield found
 

@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import docker
-import pytest
-import yaml
 
-from drydock.core.errors import RolloutError
-from drydock.topology.rollout import known, ready, watch
-from drydock.topology.rollout.known import ASKED_FOR, Asker
+from drydock.topology import verify
+from drydock.topology.known_answer import REMOTE, KnownTopology
 from tests.support.running_topology import (
     LEASE,
     LONGEST,
@@ -37,6 +34,8 @@ except OSError as error:
     print(os.strerror(error.errno))
 """
 """Writes until the disk is full."""
+FAILED = "vllm:nixl_num_failed_transfers_total"
+EXPIRED = "vllm:nixl_num_kv_expired_reqs_total"
 P0, P1, D0, ROUTER = "prefill-0-0", "prefill-1-0", "decode-0-0", "router"
 
 
@@ -44,14 +43,13 @@ def test_every_pair_is_shown_before_clients_are_told(cluster: Cluster) -> None:
     assert {(pair.prefill, pair.decode) for pair in cluster.shown.pairs} == {(P0, D0), (P1, D0)}
     assert cluster.shown.router
     assert all(pair.transferred > 2 * cluster.shown.block for pair in (*cluster.shown.pairs, cluster.shown.router))
-    assert [*watch.alerts([*cluster.rows().values()])] == []
 
 
 def _after_a_kill(cluster: Cluster, clients: Clients, service: str) -> tuple[float, float]:
     """Kill a container; return the seconds until clients got answers again, and until all was ready."""
     killed = time.monotonic()
     cluster.kill(service)
-    wait_until(lambda: cluster.rows()[service].ready is False, "not ready", within=30)
+    wait_until(lambda: not cluster.ready(service), "not ready", within=30)
     clients.until_good()
     answered = time.monotonic() - killed
     cluster.heal()
@@ -83,7 +81,7 @@ def test_a_stopped_prefill_server(cluster: Cluster, clients: Clients, note: Note
     begun = time.monotonic()
     cluster.signal_all(P1, signal.SIGSTOP)
     try:
-        wait_until(lambda: cluster.rows()[P1].ready is False, "not ready", within=30)
+        wait_until(lambda: not cluster.ready(P1), "not ready", within=30)
         clients.until_good(within=60)
         without = time.monotonic() - begun
     finally:
@@ -120,7 +118,7 @@ def test_a_stopped_decode_server(cluster: Cluster, clients: Clients, note: Note)
 def _cut(cluster: Cluster, number: int) -> Iterator[None]:
     """Take a server's node off the network."""
     node = cluster.plan.replicas[number].ranks[0]
-    network = docker.from_env().networks.get(f"drydock-{cluster.place.name}_nodes")
+    network = docker.from_env().networks.get(f"{cluster.project}_nodes")
     holder = cluster.container(f"node.{node.node}")
     network.disconnect(holder)
     try:
@@ -140,7 +138,7 @@ def test_a_prefill_server_whose_network_is_cut(cluster: Cluster, clients: Client
     clients.until_good()
     clients.check()
     after = time.monotonic() - healed
-    known.prove(cluster.plan, cluster.runner.reach())
+    cluster.prove()
     note(
         "a prefill server's network is cut",
         clients.summary(),
@@ -166,8 +164,7 @@ def test_a_prefill_server_that_is_new_to_a_decode_server_with_a_new_interface(
         time.sleep(1)
     cluster.kill(P0)
     cluster.heal()
-    wait_until(lambda: (cluster.rows()[D0].failed or 0) > 0, "a failure to get a KV cache", within=120)
-    alerts = [*watch.alerts([*cluster.rows().values()])]
+    wait_until(lambda: cluster.count(D0, FAILED) > 0, "a failure to get a KV cache", within=120)
     cluster.kill(D0)
     begun = time.monotonic()
     cluster.heal()
@@ -176,10 +173,8 @@ def test_a_prefill_server_that_is_new_to_a_decode_server_with_a_new_interface(
     note(
         "a prefill server starts after the decode server's network interface was created again",
         clients.summary(),
-        f"`topology status` alerts; {time.monotonic() - begun:.0f} s after the decode server is started again",
+        f"`{FAILED}` rises; {time.monotonic() - begun:.0f} s after the decode server is started again",
     )
-
-    assert any(alert.startswith(f"{D0}: ") and "failures to get a KV cache" in alert for alert in alerts), alerts
 
 
 def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: Note) -> None:
@@ -193,56 +188,23 @@ def test_a_router_that_starts_again(cluster: Cluster, clients: Clients, note: No
     note("the router is killed", clients.summary(), f"{whole:.0f} s: its engine starts it again")
 
 
-def test_a_decode_server_that_comes_late_is_an_alert(cluster: Cluster, note: Note) -> None:
+def test_a_decode_server_that_comes_late_is_counted(cluster: Cluster, note: Note) -> None:
     cluster.heal()
-    before = cluster.rows()[P0].expired or 0
-    asker = Asker(cluster.plan, cluster.runner.reach())
-    prefill, decode = cluster.plan.replicas[0], cluster.plan.replicas[-1]
+    before = cluster.count(P0, EXPIRED)
+    topology = KnownTopology.of(verify.question(cluster.plan), cluster.ask)
+    prefill, decode = topology.servers[0], topology.servers[-1]
     body: dict[str, Any] = {"model": "smollm2", "prompt": PROMPTS[0], "max_tokens": 1, "cache_salt": "late"}
-    where = asker.post(f"{asker.url(prefill)}/v1/completions", {**body, "kv_transfer_params": ASKED_FOR})
+    where = topology.post(f"{prefill.url}/v1/completions", {**body, "kv_transfer_params": REMOTE})
     time.sleep(LEASE + 10)
-    asker.post(f"{asker.url(prefill)}/v1/completions", body)  # a server that does nothing counts nothing
-    wait_until(lambda: (cluster.rows()[P0].expired or 0) > before, "the counter", within=30)
-    late, text = question(asker.url(decode), PROMPTS[0], kv_transfer_params=where["kv_transfer_params"])
+    topology.post(f"{prefill.url}/v1/completions", body)  # a server that does nothing counts nothing
+    wait_until(lambda: cluster.count(P0, EXPIRED) > before, "the counter", within=30)
+    late, text = question(cluster.ask, decode.url, PROMPTS[0], kv_transfer_params=where["kv_transfer_params"])
 
-    alerts = [*watch.alerts([*cluster.rows().values()])]
-    assert any(f"{P0}: the KV cache of {before + 1} requests expired" in alert for alert in alerts), alerts
+    assert cluster.count(P0, EXPIRED) == before + 1
     note(
         f"a decode server asks {LEASE + 10} s after prefill, with a lease of {LEASE} s",
         f"{late} {text.split(',')[0].strip()!r}: nothing refuses it",
-        "`topology status` alerts at once: the counter of expired caches rose",
-    )
-
-
-def test_a_node_with_another_image_is_refused(
-    cluster: Cluster, clients: Clients, images: tuple[str, str], note: Note
-) -> None:
-    client = docker.from_env()
-    file = cluster.place.folder / "compose.yaml"
-    own = file.read_text()
-    made = client.containers.create(images[0])
-    made.commit("drydock-tests/other-digest")
-    made.remove(v=True)
-    try:
-        project = yaml.safe_load(own)
-        project["services"][P1]["image"] = "drydock-tests/other-digest"
-        file.write_text(yaml.safe_dump(project))
-        cluster.compose("up", "--detach", "--no-deps", P1)
-        states = cluster.runner.states()
-        with pytest.raises(RolloutError, match=f"{P1}: image sha256:"):
-            ready.check_images(cluster.plan, states)
-        assert any("the servers run different images" in text for text in watch.alerts([*cluster.rows().values()]))
-    finally:
-        cluster.runner.start((cluster.plan,))
-        begun = time.monotonic()
-        cluster.heal()
-        client.images.remove("drydock-tests/other-digest", force=True)
-    clients.until_good()
-    clients.check()
-    note(
-        "a node runs another image",
-        f"{clients.summary()}, while that server starts",
-        f"`topology up` and `status` name it; {time.monotonic() - begun:.0f} s after `topology up` with one image",
+        "`vllm:nixl_num_kv_expired_reqs` rises at once",
     )
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from drydock.topology.arguments import url
 from drydock.topology.ports import API
-from drydock.topology.rollout.state import TopologyPlace
-from drydock.topology.words import url
 from tests.support.running_topology import Cluster, Note, planned, question, started
 from tests.support.waiting import wait_until
 
@@ -23,20 +22,18 @@ PROMPT = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"
 @pytest.fixture(scope="module")
 def trio(folder: Path, images: tuple[str, str]) -> Iterator[Cluster]:
     file = planned(folder, images, "tp3", f"group-{secrets.token_hex(3)}")
-    place = TopologyPlace(file, output=str(folder / "group"))
-    with started(place) as found:
+    with started(file, folder / "group") as found:
         yield found
 
 
 def answer(trio: Cluster) -> str:
     rank = trio.plan.replicas[0].ranks[0]
-    said, text = question(url(trio.runner.reach()[rank.node], rank.ports[API]), PROMPT)
+    said, text = question(trio.ask, url(rank.address, rank.ports[API]), PROMPT)
     return text.split(",")[0].strip() if said == "200" else said
 
 
 def restarts(trio: Cluster) -> dict[str, int]:
-    states = trio.runner.states()
-    return {name: states[name].restarts for name in RANKS}
+    return {name: int(trio.container(name).attrs["RestartCount"]) for name in RANKS}
 
 
 def told(trio: Cluster, name: str) -> str:

@@ -19,8 +19,8 @@ from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_json
 from drydock.topology.playbook.run import bounded
-from drydock.topology.preflight.answers import AT_MOST, NodeAnswer, NodeImage
-from drydock.topology.preflight.asked import PROGRAM, AskedNode, measured
+from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, measured
+from drydock.topology.preflight.node_response import AT_MOST, NodeImage, NodeResponse
 from drydock.topology.preflight.pods import LONGEST, CheckPod, in_pod, manifests
 from drydock.topology.preflight.reach import SECONDS, Answers, answer_of
 from drydock.topology.render.parts import PYTHON
@@ -46,8 +46,8 @@ class Started(NamedTuple):
 
 
 def by_kubectl(
-    asked: Sequence[AskedNode], pods: Sequence[CheckPod], namespace: str, *, fabric: bool = False
-) -> tuple[tuple[AskedNode, ...], Answers]:
+    asked: Sequence[NodeRequest], pods: Sequence[CheckPod], namespace: str, *, fabric: bool = False
+) -> tuple[tuple[NodeRequest, ...], Answers]:
     """Return what each node was asked in its pod, and the answers. Nodes without a pod are not asked.
 
     An empty namespace is that of kubectl's context. `fabric`: an all-reduce is measured too. Raises EngineError.
@@ -156,7 +156,7 @@ def _reason(state: Mapping[str, Any]) -> str:
     return bounded(": ".join(str(state[key]) for key in ("reason", "message") if state.get(key)) or "no reason told")
 
 
-def _ask(kubectl: Sequence[str], pod: CheckPod, asked: AskedNode, found: Started) -> NodeAnswer | str:
+def _ask(kubectl: Sequence[str], pod: CheckPod, asked: NodeRequest, found: Started) -> NodeResponse | str:
     """Ask in a pod. The program goes by standard input: a command is part of a URL, which proxies may cut."""
     if not found.address:
         return found.failure

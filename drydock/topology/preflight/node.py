@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import grp
 import hashlib
 import json
 import os
 import socket
 import stat
-import struct
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ FILES = 4096
 OUTPUT = 4 << 20
 """Bytes of what a command prints."""
 SECONDS = 300
-SIOCGIFADDR = 0x8915
-"""netdevice(7)."""
 HCCN = "/usr/local/Ascend/driver/tools/hccn_tool"
 
 
@@ -114,32 +109,6 @@ def ports(address: str, numbers: Sequence[int]) -> dict[str, str]:
     return found
 
 
-def address_of(interface: str) -> str:
-    """Return an interface's IPv4 address; empty if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
-            told = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-        except OSError:
-            return ""
-    return socket.inet_ntoa(told[20:24])
-
-
-def interfaces() -> dict[str, Any]:
-    """Return interface → its MTU, its address, and whether it is up."""
-    found: dict[str, Any] = {}
-    for _, name in socket.if_nameindex():
-        words = []
-        for file in ("mtu", "operstate"):
-            try:
-                with open(os.path.join("/sys/class/net", name, file)) as text:
-                    words.append(text.read(100).strip())
-            except OSError:
-                words.append("")
-        mtu = int(words[0]) if words[0].isdigit() else 0
-        found[name] = {"mtu": mtu, "state": words[1], "address": address_of(name)}
-    return found
-
-
 def chips(numbers: Sequence[int], others: Sequence[str]) -> dict[str, Any]:
     """Return chip → what hccn_tool says of it: address, link, TLS, and the other machines' chips."""
     found: dict[str, Any] = {}
@@ -169,11 +138,9 @@ def main(asked: dict[str, Any]) -> None:
     """Print the answer."""
     words, groups = asked["container"], asked["groups"]
     answer = {
-        "time": time.time(),
         "images": images(asked["images"]),
         "model": model(asked["model"]) if asked["model"] else None,
         "ports": ports(asked["address"], asked["ports"]),
-        "interfaces": interfaces(),
         "chips": chips(asked["chips"], asked["others"]),
         "check": container(words, groups, asked["check"]),
         "facts": container(words, groups, ["facts", "--json"]),

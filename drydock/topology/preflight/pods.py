@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from drydock.model.variant import Variant
 from drydock.run.kubernetes import PAUSE
-from drydock.topology.planned import TopologyPlan
-from drydock.topology.preflight.asked import AskedNode, check_words
+from drydock.topology.plan_model import TopologyPlan
+from drydock.topology.preflight.node_request import NodeRequest, check_words
 from drydock.topology.render import pods
 from drydock.topology.render.kubernetes import HOSTNAME
 from drydock.topology.render.parts import ENTRYPOINT, PYTHON, Placed, addresses, by_node, placed
@@ -62,7 +62,7 @@ def check_pods(plan: TopologyPlan, variant: Variant, run: str) -> tuple[CheckPod
 
 
 def _check_pod(name: str, item: Placed, ports: Mapping[str, int], known: Sequence[str]) -> CheckPod:
-    spec = pods.template(item, ports, known, keyed=False)["spec"]
+    spec = pods.template(item.model_copy(update={"secrets": ()}), ports, known)["spec"]  # none is there yet
     server = {key: value for key, value in spec["containers"][0].items() if key not in OF_SERVERS}
     server["env"] = [each for each in server["env"] if OF_SETS not in each.get("value", "")]
     waiting = {**server, "command": [*PAUSE, f"import time; time.sleep({LONGEST})"]}
@@ -90,7 +90,7 @@ def manifests(made: Sequence[CheckPod]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod.manifest for pod in made]})
 
 
-def in_pod(asked: AskedNode, pod: CheckPod, found: Mapping[str, str]) -> AskedNode:
+def in_pod(asked: NodeRequest, pod: CheckPod, found: Mapping[str, str]) -> NodeRequest:
     """Return what is asked in a node's pod. `found`: node → its pod's address, of the pods that run."""
     peers = {address for node, address in found.items() if node != pod.node}
     ports = {port for purpose, port in pod.ports.items() if purpose != "status"}
@@ -98,8 +98,7 @@ def in_pod(asked: AskedNode, pod: CheckPod, found: Mapping[str, str]) -> AskedNo
         address=found.get(pod.node, ""),
         images=(pod.image,),
         model=pod.model,
-        ports=tuple(sorted(pod.ports.values())) if pod.on_host else (),
-        interface=asked.interface if pod.on_host else "",
+        ports=tuple(sorted(pod.ports.values())) if pod.on_host and not peers else (),
         container=(PYTHON, "-I", "-S", ENTRYPOINT) if pod.node in found else (),
         groups=(),
         check=check_words(peers, ports, pod.ports["status"]),

@@ -7,48 +7,66 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from drydock.core.errors import EngineError, InputError
-from drydock.core.files import write_below
+from drydock.core.files import parse_json, read_bounded, write_below
 from drydock.engine import compose as plugin
 from drydock.run.container import name_of
-from drydock.topology.playbook.run import Played, Ssh, bounded, playbook
-from drydock.topology.preflight.answers import AT_MOST, NodeAnswer, read_answer
-from drydock.topology.preflight.asked import AskedNode
+from drydock.topology.playbook.run import Ssh, bounded, playbook
+from drydock.topology.preflight.node_request import NodeRequest
+from drydock.topology.preflight.node_response import AT_MOST, NodeResponse, read_answer
 from drydock.topology.render.text import yaml_text
 
-TASK = "Ask the machine"
-"""In drydock/topology/render/roles/preflight."""
+KEPT_AT_MOST = 4 * AT_MOST
+"""Bytes of the file in which Ansible keeps an answer (render/roles/preflight): its text twice, with escapes."""
+LINES = 40
+"""Last lines of Ansible's that are shown if it asked no machine."""
 HOLDER = "node."
 """What the services that hold a node's network begin with (drydock/topology/render/compose.py)."""
 SECONDS = 900.0
-Answers = dict[str, NodeAnswer | str]
+Answers = dict[str, NodeResponse | str]
 """Node → its answer, or why there is none."""
 
 
-def by_ansible(asked: Sequence[AskedNode], files: Mapping[str, str], ssh: Ssh) -> Answers:
-    """Ask every node over ssh; `files` are those of the rendered playbook. Raises BuildError and InputError."""
-    with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as folder:
-        write_below(Path(folder), files)
-        words = {"preflight_asked": {each.node: list(each.words) for each in asked}}
-        played = playbook(Path(folder), ("preflight",), ssh=ssh, variables=words, keep=(TASK,), seconds=SECONDS)
-    return {each.node: _of_ansible(each.node, played) for each in asked}
+def by_ansible(asked: Sequence[NodeRequest], files: Mapping[str, str], ssh: Ssh) -> Answers:
+    """Ask every node over ssh; `files` are those of the rendered playbook. Raises EngineError and InputError."""
+    with tempfile.TemporaryDirectory(prefix="drydock-preflight-") as made:
+        folder, answers = Path(made, "playbook"), Path(made, "answers")
+        answers.mkdir()
+        write_below(folder, files)
+        words = {each.node: list(each.words) for each in asked}
+        variables = {"preflight_asked": words, "preflight_folder": str(answers)}
+        said: deque[str] = deque(maxlen=LINES)
+        with suppress(EngineError):
+            playbook(folder, ("preflight",), ssh=ssh, variables=variables, seconds=SECONDS, told=said.append)
+        found = {each.node: _kept(answers / f"{each.node}.json") for each in asked}
+    if not any(found.values()):
+        raise EngineError(f"ansible-playbook asked no machine: {bounded(chr(10).join(said))}")
+    return {node: answer or "did not answer" for node, answer in found.items()}
 
 
-def _of_ansible(node: str, played: Played) -> NodeAnswer | str:
-    failures = [failure.text for failure in played.failures if failure.node == node]
-    if failures:
-        return failures[0]
-    return _read(str(played.answers[TASK].get(node, {}).get("stdout", "")))
+def _kept(path: Path) -> NodeResponse | str:
+    """Return what Ansible kept of a node: its answer, or why there is none; empty if it kept nothing."""
+    if not path.is_file():
+        return ""
+    try:
+        told = parse_json(read_bounded(path, KEPT_AT_MOST), path.name)
+    except (OSError, InputError) as error:
+        return f"an answer that cannot be read: {bounded(str(error))}"
+    if told.get("unreachable") or told.get("rc") != 0:
+        texts = (str(told[key]).strip() for key in ("msg", "stderr", "module_stderr") if told.get(key))
+        return bounded(" ".join(dict.fromkeys(texts)) or "failed and said nothing")
+    return _read(str(told.get("stdout", "")))
 
 
-def here(asked: Sequence[AskedNode]) -> Answers:
-    """Ask this machine, which is one of the nodes. Raises InputError if it is none of them."""
+def here(asked: Sequence[NodeRequest]) -> Answers:
+    """Ask this machine, which is one of the nodes. Raises InputError if it is not."""
     own = [each for each in asked if each.address and _is_own(each.address)]
     if len(own) != 1:
         text = f"--format local: {len(own)} nodes have an address of this machine, expected one"
@@ -56,12 +74,12 @@ def here(asked: Sequence[AskedNode]) -> Answers:
     return {own[0].node: _ask(own[0])}
 
 
-def _ask(asked: AskedNode) -> NodeAnswer | str:
+def _ask(asked: NodeRequest) -> NodeResponse | str:
     """Ask on this machine, for itself or for a container."""
     return answer_of((sys.executable, *asked.words))
 
 
-def answer_of(command: Sequence[str], given: bytes = b"") -> NodeAnswer | str:
+def answer_of(command: Sequence[str], given: bytes = b"") -> NodeResponse | str:
     """Run what asks a node, with `given` as its standard input, and read the answer."""
     with tempfile.TemporaryFile() as output:
         try:
@@ -87,7 +105,7 @@ def _is_own(address: str) -> bool:
     return True
 
 
-def by_compose(asked: Sequence[AskedNode], project: Mapping[str, Any]) -> Answers:
+def by_compose(asked: Sequence[NodeRequest], project: Mapping[str, Any]) -> Answers:
     """Ask in containers with the networks that Compose gives the nodes; they are removed afterwards.
 
     `project`: the plan's Compose project, of which only the services that hold a node's network are started. Files and
@@ -115,7 +133,7 @@ def holders_of(project: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _inside(asked: AskedNode, holder: str) -> AskedNode:
+def _inside(asked: NodeRequest, holder: str) -> NodeRequest:
     """Return what is asked of a node whose network a container holds."""
     words = list(asked.container)
     if "--network" in words:
@@ -132,7 +150,7 @@ def _run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _read(text: str) -> NodeAnswer | str:
+def _read(text: str) -> NodeResponse | str:
     try:
         return read_answer(text)
     except ValueError as error:

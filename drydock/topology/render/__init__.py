@@ -16,10 +16,12 @@ from drydock.core.files import parse_json, read_bounded
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.run.container import is_local
+from drydock.run.kubernetes import KEY_SECRET
 from drydock.run.kubernetes import remarks as pod_remarks
-from drydock.topology.planned import TopologyPlan, read_plan
+from drydock.topology import keys
+from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.read import HOST_AT_MOST, read_topology
-from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable
+from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme
 from drydock.topology.render.chips import Commands, address
 from drydock.topology.render.parts import RANKTABLES, placed, wants_ranktables
 
@@ -36,12 +38,23 @@ def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, .
     if kind not in FORMATS:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
     whole = read_plan(plan)
-    variant = find(read_matrix(ROOT), whole.variant)
-    recorded = read_hosts(Path(hosts), whole) if hosts else {}
-    files = render(whole, variant, kind, recorded)
-    for text in remarks(whole, variant) if kind in _PODS else ():
+    return write_plan(whole, kind, output, read_hosts(Path(hosts), whole) if hosts else {})
+
+
+def write_plan(plan: TopologyPlan, kind: str, output: Path, hosts: Mapping[str, Commands]) -> tuple[Path, ...]:
+    """Render a plan into a folder, with the engine's commands in a README, and return the files that changed.
+
+    `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
+    """
+    variant = find(read_matrix(ROOT), plan.variant)
+    files = render(plan, variant, kind, hosts)
+    commands = {} if kind == "ranktable" else {readme.name(kind): readme.text(plan, kind)}
+    for text in remarks(plan, variant, kind):
         log(text)
-    return folder.replace(output, "kubernetes" if kind in _PODS else kind, files)
+    changed = folder.replace(output, "kubernetes" if kind in _PODS else kind, {**commands, **files})
+    if kind == "compose":
+        keys.kept(output, keys.names(plan))
+    return changed
 
 
 def read_hosts(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
@@ -81,9 +94,16 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
     return ansible.files(plan, variant, tables, chips_of(plan, hosts))
 
 
-def remarks(plan: TopologyPlan, variant: Variant) -> tuple[str, ...]:
-    """Return what must be set up in a cluster, outside the manifests."""
-    found = [text for item in placed(plan, variant) for text in pod_remarks(item.container)]
+def remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple[str, ...]:
+    """Return what must be set up outside the files."""
+    names = keys.names(plan)
+    if kind == "ansible" and names:
+        where = "the shell that runs it, or the variable topology_secrets, such as of a vault"
+        return (f"the playbook takes {' and '.join(names)} from {where}",)
+    if kind not in _PODS:
+        return ()
+    found = [f"secret {KEY_SECRET}: the pods start only with it; {readme.name(kind)} has the command"] if names else []
+    found += [text for item in placed(plan, variant) for text in pod_remarks(item.container)]
     if plan.router and is_local(plan.router.image):
         text = f"image {plan.router.image} exists on this machine only: push it, and name it by digest as router.image"
         found.append(text)

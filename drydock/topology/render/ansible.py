@@ -13,17 +13,22 @@ from typing import Any
 from drydock.core.errors import InputError
 from drydock.core.files import checksum
 from drydock.model.variant import Variant
-from drydock.run.access import bracketed
 from drydock.run.container import Container
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP
-from drydock.topology.planned import RouterPlan, TopologyPlan
+from drydock.topology import keys
+from drydock.topology.arguments import url
+from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.compose import healthcheck
 from drydock.topology.render.parts import (
+    ENTRYPOINT_WORDS,
     RANKTABLES,
     Placed,
     addresses,
     by_node,
+    is_unpublished,
     placed,
+    router_check,
+    router_host,
     router_words,
     wants_ranktables,
 )
@@ -87,8 +92,9 @@ def _misread(nodes: Iterable[str], taken: Collection[str]) -> Iterator[str]:
 
 
 def static() -> dict[str, str]:
-    """Return the playbook and its roles, as they are."""
-    paths = [FOLDER / "playbook.yml", *sorted((FOLDER / "roles").rglob("*.yml"))]
+    """Return the playbook, its roles and the variables of all machines, as they are."""
+    paths = [FOLDER / "playbook.yml", FOLDER / "group_vars" / f"{TOPOLOGY}.yml"]
+    paths += sorted((FOLDER / "roles").rglob("*.yml"))
     return {str(path.relative_to(FOLDER)): path.read_text() for path in paths}
 
 
@@ -105,13 +111,18 @@ def _host(
     """Return a machine's variables."""
     own = by_node(ranks).get(node, ())
     router = plan.router if plan.router and plan.router.node == node else None
+    secrets = {*(name for item in own for name in item.secrets), *(keys.of_router(plan) if router else ())}
     read = any(wants_ranktables(item.env) for item in own)
+    images = {*(item.container.image for item in own), *([router.image] if router else [])}
+    local = {image for image in images if is_unpublished(image)}
     return {
-        "topology_images": sorted({*(item.container.image for item in own), *([router.image] if router else [])}),
+        "topology_images": sorted(images - local),
+        "topology_local_images": sorted(local),
+        "topology_secret_names": sorted(secrets),
         "topology_folders": sorted({item.container.model.source for item in own if item.container.model}),
         "topology_devices": sorted({path for item in own for path in item.container.devices}),
         "topology_ranks": [_rank(item) for item in own],
-        "topology_routers": [_router(router)] if router else [],
+        "topology_routers": [_router(router, keyed=bool(keys.of_router(plan)))] if router else [],
         "topology_ranktable_folder": RANKTABLE_FOLDER,
         "topology_ranktables": sorted(ranktables) if read else [],
         "topology_chips": [
@@ -148,18 +159,18 @@ def _rank(item: Placed) -> dict[str, Any]:
         "healthcheck": healthcheck(item),
         "stop_timeout": STOP_SECONDS,
         "ready": f"http://127.0.0.1:{item.rank.ports['status']}/readyz",
+        "ready_key": False,
         "tries": minutes * 60 // ASK_EVERY,
     })  # fmt: skip
 
 
-def _router(router: RouterPlan) -> dict[str, Any]:
+def _router(router: RouterPlan, *, keyed: bool) -> dict[str, Any]:
     """Return the router's container."""
-    program, *words = router_words(router)
     return _labelled({
         "name": router.name,
         "image": router.image,
-        "entrypoint": [program],
-        "command": words,
+        "entrypoint": [*ENTRYPOINT_WORDS],
+        "command": list(router_words(router)),
         "env": {},
         "privileged": False,
         "cap_drop": ["ALL"],
@@ -170,9 +181,11 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "devices": [],
         "ulimits": [],
         "mounts": [],
+        "healthcheck": {"test": ["CMD", *router_check(router, router_host(router))]},
         "tmpfs": [TMP, CACHE],  # else the engine makes a volume without a name at CACHE, which stays
         "stop_timeout": STOP_SECONDS,
-        "ready": f"http://{bracketed(router.address)}:{router.port}/readiness",
+        "ready": f"{url(router_host(router), router.port)}/readiness",
+        "ready_key": keyed,
         "tries": START_SECONDS // ASK_EVERY,
     })  # fmt: skip
 

@@ -15,23 +15,27 @@ from typing import Any
 
 from drydock.core.errors import InputError
 from drydock.model.variant import Variant
-from drydock.run.access import API_KEY, LOOPBACK
+from drydock.run.access import LOOPBACK
 from drydock.run.container import FROM_THE_SHELL, name_of
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, compose_project
-from drydock.topology.planned import RouterPlan, TopologyPlan
+from drydock.topology import keys
+from drydock.topology.arguments import is_ip
+from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
-    ENTRYPOINT,
+    ENTRYPOINT_WORDS,
     PYTHON,
     RANKTABLES,
     Placed,
     addresses,
     by_node,
+    is_unpublished,
     placed,
+    router_check,
+    router_host,
     router_words,
     wants_ranktables,
 )
 from drydock.topology.render.text import yaml_text
-from drydock.topology.words import is_ip
 
 NETWORK = "nodes"
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -65,10 +69,10 @@ def shares_network(plan: TopologyPlan) -> bool:
     return not numbers or _prefix(numbers) is not None
 
 
-def engine(plan: TopologyPlan, ranks: Sequence[Placed], holder: str = "") -> dict[str, Any]:
+def engine(plan: TopologyPlan, ranks: Sequence[Placed], *, hold: bool = False) -> dict[str, Any]:
     """Return one project with a container for each rank of each node. Raises InputError if no network has them all.
 
-    With an image as `holder`, every node has a service that holds its namespace, so that ranks can be replaced.
+    `hold`: every node has a service that holds its namespace, also those with one rank.
     """
     services: dict[str, Any] = {}
     volumes: dict[str, Any] = {}
@@ -76,15 +80,17 @@ def engine(plan: TopologyPlan, ranks: Sequence[Placed], holder: str = "") -> dic
     for node, address in addresses(plan).items():
         own = nodes.get(node, ())
         router = plan.router if plan.router and plan.router.node == node else None
-        shared = bool(holder) or len(own) + bool(router) > 1
+        shared = hold or len(own) + bool(router) > 1
         place = _attached(node, address, own)
-        services |= {f"node.{name_of(node)}": _holder(holder or plan.image, router, place)} if shared else {}
+        services |= {f"node.{name_of(node)}": _holder(plan.image, router, place)} if shared else {}
         joined = {"network_mode": f"service:node.{name_of(node)}"} if shared else place
         for item in own:
-            services[item.name] = _rank(plan, item, f"cache.{name_of(node)}") | joined
+            services[item.name] = _rank(item, f"cache.{name_of(node)}") | _secrets(item.secrets) | joined
             volumes[f"cache.{name_of(node)}"] = {}
         if router:
-            services[router.name] = _router(router) | joined | ({} if shared else _published(router.port))
+            published = {} if shared else _published(router.port)
+            service = _router(router, start_of(ranks)) | _secrets(keys.of_router(plan))
+            services[router.name] = service | joined | published
     if not plan.router:
         _publish(services, ranks)
     return {"services": services, "networks": {NETWORK: _network(plan)}, "volumes": volumes}
@@ -94,9 +100,10 @@ def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str,
     """Return the project of one machine, with the machine's network: ranks also use ports that the kernel chooses."""
     host = {"network_mode": "host"}
     own = by_node(ranks).get(node, ())
-    services = {item.name: _rank(plan, item, "cache") | host for item in own}
+    services = {item.name: _rank(item, "cache") | _secrets(item.secrets, "../../") | host for item in own}
     if plan.router and plan.router.node == node:
-        services[plan.router.name] = _router(plan.router) | host
+        service = _router(plan.router, start_of(ranks)) | _secrets(keys.of_router(plan), "../../")
+        services[plan.router.name] = service | host
     volumes = {"volumes": {"cache": {"name": own[0].container.cache}}} if own else {}
     return {"services": services, **volumes}
 
@@ -104,7 +111,7 @@ def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str,
 # --- services -------------------------------------------------------------------------------------------------------
 
 
-def _rank(plan: TopologyPlan, item: Placed, cache: str) -> dict[str, Any]:
+def _rank(item: Placed, cache: str) -> dict[str, Any]:
     """Return a rank's service, without a network: what `run --format compose` gives it, and what a topology adds."""
     service: dict[str, Any] = next(iter(compose_project(item.container)["services"].values()))
     for key in ("container_name", "network_mode", "ports"):
@@ -115,29 +122,33 @@ def _rank(plan: TopologyPlan, item: Placed, cache: str) -> dict[str, Any]:
     tables = [_ranktables()] if wants_ranktables(item.env) else []
     return {
         **service,
+        **_pull_policy(item.container.image),
         "init": False,
         "healthcheck": healthcheck(item),
-        "environment": _escaped(item.env) | dict.fromkeys(_from_the_shell(plan, item)),
+        "environment": _escaped(item.env) | dict.fromkeys(_from_the_shell(item)),
         "volumes": [*service["volumes"], *tables],
     }
 
 
-def _from_the_shell(plan: TopologyPlan, item: Placed) -> tuple[str, ...]:
-    """Return the variables that Compose passes on by name. The router sends its own key, or none, to the servers."""
-    names = (*(FROM_THE_SHELL if item.container.hub else ()), *(() if plan.router else (API_KEY,)))
-    return tuple(name for name in names if name not in item.env)
+def _from_the_shell(item: Placed) -> tuple[str, ...]:
+    """Return the variables that Compose passes on by name."""
+    return tuple(name for name in FROM_THE_SHELL if item.container.hub and name not in item.env)
+
+
+def _secrets(names: Sequence[str], folder: str = "./") -> dict[str, Any]:
+    """Return the files that have the secrets of a service: drydock/topology/keys.py."""
+    return {"env_file": [f"{folder}{keys.file_name(name)}" for name in names]} if names else {}
 
 
 def healthcheck(item: Placed) -> dict[str, Any]:
     """Return the check of a rank's status port, for headless ranks too."""
-    seconds = max(START_SECONDS, 60 * item.container.start)
-    words = [PYTHON, "-I", "-S", ENTRYPOINT, "health", "--status-port", str(item.rank.ports["status"])]
+    words = [*ENTRYPOINT_WORDS, "health", "--status-port", str(item.rank.ports["status"])]
     return {
         "test": ["CMD", *words],
         "interval": f"{ASK_EVERY}s",
         "timeout": "5s",
         "retries": 3,
-        "start_period": f"{seconds}s",
+        "start_period": f"{start_of([item])}s",
     }
 
 
@@ -151,14 +162,18 @@ def _ranktables() -> dict[str, Any]:
     }
 
 
-def _router(router: RouterPlan) -> dict[str, Any]:
-    """Return the router's service."""
-    program, *words = router_words(router)
-    url = f"http://127.0.0.1:{router.port}/readiness"
+def start_of(ranks: Sequence[Placed]) -> int:
+    """Return the seconds that the first start of the slowest server may take."""
+    return max([START_SECONDS, *(60 * item.container.start for item in ranks)])
+
+
+def _router(router: RouterPlan, seconds: int) -> dict[str, Any]:
+    """Return the router's service; `seconds`: how long its servers may take to start."""
     return {
         "image": router.image,
-        "entrypoint": _escaped([program]),
-        "command": _escaped(words),
+        **_pull_policy(router.image),
+        "entrypoint": [*ENTRYPOINT_WORDS],
+        "command": _escaped(router_words(router)),
         "init": False,
         "restart": "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
@@ -166,14 +181,26 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "tmpfs": [TMP, CACHE],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "healthcheck": {"test": ["CMD", PYTHON, "-I", "-S", ENTRYPOINT, "health", "--url", url]},
+        "healthcheck": {
+            "test": ["CMD", *router_check(router, router_host(router))],
+            "interval": f"{ASK_EVERY}s",
+            "timeout": "5s",
+            "retries": 3,
+            "start_period": f"{seconds}s",  # it opens its port when every server has answered
+        },
     }
+
+
+def _pull_policy(image: str) -> dict[str, str]:
+    """Return that Compose does not pull an image which no registry has."""
+    return {"pull_policy": "never"} if is_unpublished(image) else {}
 
 
 def _holder(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> dict[str, Any]:
     """Return the service that holds a node's network namespace."""
     return {
         "image": image,
+        **_pull_policy(image),
         "entrypoint": [PYTHON, "-I", "-S", "-c", HOLD],
         "init": False,
         "restart": "unless-stopped",
@@ -181,7 +208,8 @@ def _holder(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> 
         "tmpfs": [CACHE],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        "healthcheck": {"disable": True},
+        # the image's own would fail, and `up --wait` waits for one
+        "healthcheck": {"test": ["CMD", PYTHON, "-I", "-S", "-c", ""], "interval": f"{ASK_EVERY}s"},
         **place,
         **(_published(router.port) if router else {}),
     }

@@ -12,18 +12,22 @@ from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
 from drydock.model.variant import Variant
+from drydock.run.access import EVERY_ADDRESS, LOOPBACK
 from drydock.run.container import name_of
 from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, USER
-from drydock.run.kubernetes import CACHE_SIZE, PRESTOP_SECONDS
-from drydock.topology.planned import RouterPlan, TopologyPlan
-from drydock.topology.render import pods
-from drydock.topology.render.parts import Placed, addresses, placed, router_words
+from drydock.run.kubernetes import CACHE_SIZE, KEY_SECRET, PRESTOP_SECONDS, from_secret
+from drydock.topology import keys
+from drydock.topology.plan_model import RouterPlan, TopologyPlan
+from drydock.topology.render import pods, verify_job
+from drydock.topology.render.parts import ENTRYPOINT_WORDS, Placed, addresses, placed, router_check, router_words
 from drydock.topology.render.text import yaml_text
 
 WORKLOAD = "app.kubernetes.io/instance"
 HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE = "POD_NAMESPACE"
 ROUTER = "router"
+SERVER = "vllm"
+"""Name of every pod that serves, by its label app.kubernetes.io/name."""
 LISTS = {"--prefill": "prefill", "--decode": "decode", "--worker-urls": "serve"}
 """The router's flags that list servers, and the role that they list."""
 
@@ -51,7 +55,7 @@ class Workload(NamedTuple):
     @property
     def labels(self) -> dict[str, str]:
         """What selects its pods."""
-        return {"app.kubernetes.io/name": "vllm", WORKLOAD: self.name}
+        return {"app.kubernetes.io/name": SERVER, WORKLOAD: self.name}
 
 
 def files(plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False) -> dict[str, str]:
@@ -71,7 +75,7 @@ def files(plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False) 
         "kind": "Kustomization",
         "resources": sorted(manifests),
     }
-    texts = {path: yaml_text(item) for path, item in manifests.items()}
+    texts = {path: yaml_text(item) for path, item in manifests.items()} | verify_job.files(plan, made)
     return {"kustomization.yaml": yaml_text(kustomization), **dict(sorted(texts.items()))}
 
 
@@ -91,7 +95,8 @@ def objects(plan: TopologyPlan, variant: Variant, *, disaggregated: bool) -> lis
         made += [] if item in split else _own(item)
         made.append(_budget(item))
     made += [_service(group, found, headless=plan.router is not None) for group in _groups(found)]
-    return [*made, *(_router_objects(plan.router, found) if plan.router else ())]
+    made.append(_policy(found, open_to_clients=plan.router is None))
+    return [*made, *(_router_objects(plan.router, found, keys.of_router(plan)) if plan.router else ())]
 
 
 # --- workloads ------------------------------------------------------------------------------------------------------
@@ -102,11 +107,10 @@ def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
     ranks = placed(plan, variant)
     ports = pods.common_ports(ranks)
     known = sorted(addresses(plan).values())
-    keyed = plan.router is None
     found: dict[str, list[tuple[_Object, _Object | None, list[tuple[Placed, ...]]]]] = {}
     for replica in plan.replicas:
         own = tuple(item for item in ranks if item.replica is replica)
-        leader, worker = _templates(own, ports, known, keyed=keyed)
+        leader, worker = _templates(own, ports, known)
         alike = found.setdefault(replica.group, [])
         same = next((item for item in alike if item[:2] == (leader, worker)), None)
         if same:
@@ -121,10 +125,10 @@ def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
 
 
 def _templates(
-    ranks: Sequence[Placed], ports: Mapping[str, int], known: Sequence[str], *, keyed: bool
+    ranks: Sequence[Placed], ports: Mapping[str, int], known: Sequence[str]
 ) -> tuple[_Object, _Object | None]:
     """Return the leader's template and the workers'. Raises InputError if the workers need more than one."""
-    leader, *workers = (pods.template(item, ports, known, keyed=keyed) for item in ranks)
+    leader, *workers = (pods.template(item, ports, known) for item in ranks)
     for place, worker in enumerate(workers[1:], 2):
         if worker != workers[0]:
             raise InputError(
@@ -268,11 +272,34 @@ def _ports_of(found: Iterable[Workload], group: str) -> Iterator[tuple[str, _Obj
             yield port["name"], port
 
 
+def _policy(found: Iterable[Workload], *, open_to_clients: bool) -> _Object:
+    """Return who reaches the servers: each other and the router at every port, all others at the status port.
+
+    Without a router, clients reach the API too. It has no effect on pods with the node's network.
+    """
+    names = (SERVER, f"{SERVER}-router", verify_job.NAME)
+    chosen = [{"matchLabels": {"app.kubernetes.io/name": name}} for name in names]
+    open_ports = ("api", "status") if open_to_clients else ("status",)
+    ports = {port["containerPort"] for item in found for port in _all_ports(item) if port["name"] in open_ports}
+    everyone = {"ports": [{"port": port, "protocol": "TCP"} for port in sorted(ports)]}
+    spec = {
+        "podSelector": chosen[0],
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": labels} for labels in chosen]}, everyone],
+    }
+    return _object("NetworkPolicy", "networking.k8s.io/v1", SERVER, {}, spec)
+
+
+def _all_ports(item: Workload) -> list[_Object]:
+    templates = [item.leader, *([item.worker] if item.worker else [])]
+    return [port for template in templates for port in template["spec"]["containers"][0]["ports"]]
+
+
 # --- the router -----------------------------------------------------------------------------------------------------
 
 
-def _router_objects(router: RouterPlan, found: Sequence[Workload]) -> list[_Object]:
-    labels = {"app.kubernetes.io/name": "vllm-router", WORKLOAD: ROUTER}
+def _router_objects(router: RouterPlan, found: Sequence[Workload], secrets: Sequence[str]) -> list[_Object]:
+    labels = {"app.kubernetes.io/name": f"{SERVER}-router", WORKLOAD: ROUTER}
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     subject = {"kind": "ServiceAccount", "name": ROUTER}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROUTER}
@@ -283,11 +310,13 @@ def _router_objects(router: RouterPlan, found: Sequence[Workload]) -> list[_Obje
         _object("RoleBinding", "rbac.authorization.k8s.io/v1", ROUTER, labels)
         | {"roleRef": role, "subjects": [subject]},
         _object("Service", "v1", ROUTER, labels, {"selector": labels, "ports": ports}),
-        _object("Deployment", "apps/v1", ROUTER, labels, _router_deployment(router, found, labels)),
+        _object("Deployment", "apps/v1", ROUTER, labels, _router_deployment(router, found, labels, secrets)),
     ]
 
 
-def _router_deployment(router: RouterPlan, found: Sequence[Workload], labels: Mapping[str, str]) -> _Object:
+def _router_deployment(
+    router: RouterPlan, found: Sequence[Workload], labels: Mapping[str, str], secrets: Sequence[str]
+) -> _Object:
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [router.node]}]}
     pod = {
         "serviceAccountName": ROUTER,
@@ -300,7 +329,7 @@ def _router_deployment(router: RouterPlan, found: Sequence[Workload], labels: Ma
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
-        "containers": [_router_container(router, found)],
+        "containers": [_router_container(router, found, secrets)],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     return {
@@ -310,16 +339,20 @@ def _router_deployment(router: RouterPlan, found: Sequence[Workload], labels: Ma
     }
 
 
-def _router_container(router: RouterPlan, found: Sequence[Workload]) -> _Object:
-    """Return the router's container. Not /health: it fails as soon as one of the servers is down."""
-    program, *words = router_words(router)
+def _router_container(router: RouterPlan, found: Sequence[Workload], secrets: Sequence[str]) -> _Object:
+    """Return the router's container. Not /health: it fails as soon as one of the servers is down.
+
+    The router requires its key for every path, and a manifest may not have it; so a program asks, in the container.
+    """
+    words = [EVERY_ADDRESS if word == router.address else word for word in router_words(router)]
     namespace = {"name": NAMESPACE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
     return {
         "name": ROUTER,
         "image": router.image,
-        "command": [program.replace("$", "$$")],
+        **pods.pull_policy(router.image),
+        "command": [*ENTRYPOINT_WORDS],
         "args": [*_without_lists(words), *_discovery(words, found)],
-        "env": [namespace],
+        "env": [namespace, *(from_secret(name, KEY_SECRET, optional=False) for name in secrets)],
         "ports": [{"name": "http", "containerPort": router.port, "protocol": "TCP"}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -327,15 +360,15 @@ def _router_container(router: RouterPlan, found: Sequence[Workload]) -> _Object:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [{"name": "tmp", "mountPath": TMP}],
-        "startupProbe": _probe("/liveness", START_SECONDS // ASK_EVERY),
-        "readinessProbe": _probe("/readiness", 1),
-        "livenessProbe": _probe("/liveness", 3),
+        "startupProbe": _probe(router, "/liveness", START_SECONDS // ASK_EVERY),
+        "readinessProbe": _probe(router, "/readiness", 1),
+        "livenessProbe": _probe(router, "/liveness", 3),
     }
 
 
-def _probe(path: str, failures: int) -> _Object:
+def _probe(router: RouterPlan, path: str, failures: int) -> _Object:
     return {
-        "httpGet": {"path": path, "port": "http"},
+        "exec": {"command": [*router_check(router, LOOPBACK, path)]},
         "periodSeconds": ASK_EVERY,
         "timeoutSeconds": 5,
         "failureThreshold": failures,

@@ -14,17 +14,20 @@ from pathlib import Path, PurePosixPath
 from drydock.core.errors import InputError
 from drydock.model.record import IDENTIFIER_AT_MOST, Record
 from drydock.model.variant import Variant
-from drydock.run import nodes
-from drydock.run.container import MODELS, Bind, Container, RunRequest, container, is_image, name_of
+from drydock.run import node_selectors
+from drydock.run.access import LOOPBACK
+from drydock.run.container import MODELS, Bind, Container, RunRequest, container, is_image, is_local, name_of
 from drydock.run.machine import Machine
-from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
-from drydock.topology.words import wanted_address
+from drydock.topology import keys
+from drydock.topology.arguments import is_ip, url, wanted_address
+from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
 
 RANKTABLES = "/ranktables"
 """Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
 PYTHON = "/usr/bin/python3"
 """The interpreter that each image has."""
 ENTRYPOINT = "/opt/drydock/entrypoints"
+ENTRYPOINT_WORDS = (PYTHON, "-I", "-S", ENTRYPOINT)
 SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 """Variable that names the hosts of a TPU slice (Google Kubernetes Engine docs, TPU environment variables)."""
 INFINIBAND = "/dev/infiniband"
@@ -47,6 +50,8 @@ class Placed(Record):
     replica: Replica
     rank: Rank
     container: Container
+    secrets: tuple[str, ...] = ()
+    """Variables whose values no file that is rendered has."""
 
     @property
     def leader(self) -> Rank:
@@ -70,6 +75,7 @@ def placed(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...]:
             replica=replica,
             rank=rank,
             container=_container(plan, variant, replica, rank),
+            secrets=keys.of_replica(plan, replica),
         )
         for replica in plan.replicas
         for rank in replica.ranks
@@ -98,10 +104,30 @@ def addresses(plan: TopologyPlan) -> dict[str, str]:
 
 
 def router_words(router: RouterPlan) -> tuple[str, ...]:
-    """Return the router's program and its arguments. Raises InputError if there is no program."""
+    """Return the router's program and its arguments, for the image's entrypoint. Raises InputError if there is none."""
     if not router.argv:
         raise InputError("router.argv: found nothing, expected vllm-router and its arguments")
     return router.argv
+
+
+def router_check(router: RouterPlan, host: str, path: str = "/readiness") -> tuple[str, ...]:
+    """Return the command that asks the router, in its container, and sends the key, if there is one."""
+    return (*ENTRYPOINT_WORDS, "health", "--url", f"{url(host, router.port)}{path}")
+
+
+def router_host(router: RouterPlan) -> str:
+    """Return an address at which the router's own node reaches it: it listens there, or on every address."""
+    return router.address if is_ip(router.address) else LOOPBACK
+
+
+def is_unpublished(image: str) -> bool:
+    """Tell whether no registry has an image: this checkout built it, or its name has neither registry nor digest.
+
+    Such an image is never pulled: another one could have its name at a public registry.
+    """
+    host, slash, _ = image.partition("/")
+    registry = bool(slash) and (host == "localhost" or "." in host or ":" in host)
+    return is_local(image) or not (registry or "@" in image)
 
 
 def uses_rdma(env: Mapping[str, str]) -> bool:
@@ -130,9 +156,9 @@ def _container(plan: TopologyPlan, variant: Variant, replica: Replica, rank: Ran
 
 def _nodes(variant: Variant, replica: Replica, rank: Rank) -> dict[str, str]:
     """Return the labels of the rank's node in a managed Kubernetes. The hosts of a slice have those of the whole."""
-    kind = nodes.kind_of(variant, {rank.architecture})
+    kind = node_selectors.kind_of(variant, {rank.architecture})
     hosts = len(replica.ranks) if SLICE_HOSTS in rank.env else 1
-    return nodes.labels(kind, len(rank.devices), hosts) if kind else {}
+    return node_selectors.labels(kind, len(rank.devices), hosts) if kind else {}
 
 
 def _rdma(options: Container) -> dict[str, object]:

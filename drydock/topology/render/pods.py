@@ -14,10 +14,11 @@ from typing import Any
 
 from drydock.core.errors import InputError
 from drydock.run import kubernetes
-from drydock.run.access import API_KEY
+from drydock.run.access import EVERY_ADDRESS, HOST_FLAG
 from drydock.run.container import FROM_THE_SHELL, name_of
+from drydock.topology.plan_model import Replica
 from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
-from drydock.topology.render.parts import Placed, uses_rdma, wants_ranktables
+from drydock.topology.render.parts import Placed, is_unpublished, uses_rdma, wants_ranktables
 
 GROUP, COMPONENT = "app.kubernetes.io/part-of", "app.kubernetes.io/component"
 """Labels: the group; and its role, for pods that answer clients, or the role and -worker for others."""
@@ -34,11 +35,11 @@ _PLACES = {"--node-rank": "$(LWS_WORKER_INDEX)", "--nnodes": "$(LWS_GROUP_SIZE)"
 _LONGEST_PORT_NAME = 15
 
 
-def template(item: Placed, ports: Mapping[str, int], known: Iterable[str], *, keyed: bool) -> dict[str, Any]:
+def template(item: Placed, ports: Mapping[str, int], known: Iterable[str]) -> dict[str, Any]:
     """Return the template of a rank's pod, without the volume of its cache.
 
-    `known`: the nodes' addresses; `keyed`: clients may have to send a key. Raises InputError for a rank that reads a
-    ranktable, and for an address that the pod would not have.
+    `known`: the nodes' addresses. Raises InputError for a rank that reads a ranktable, and for an address that the pod
+    would not have.
     """
     if wants_ranktables(item.env):
         raise InputError(
@@ -52,18 +53,29 @@ def template(item: Placed, ports: Mapping[str, int], known: Iterable[str], *, ke
     args = [_word(item, flag, value, numbers) for flag, value in _flags(item.rank.words)]
     container = pod["containers"][0]
     container["args"] = args
-    container["env"] = [*_address(args), *_variables(item, numbers, own=own), *_secrets(item, keyed=keyed)]
+    container["env"] = [*_address(args), *_variables(item, numbers, own=own), *_secrets(item)]
     _check_addresses(item, container, known)
     container["ports"] = _ports(item, ports)
+    container |= pull_policy(item.container.image)
     container |= {"resources": {"limits": limits}} if (limits := _limits(item)) else {}
     pod["volumes"] = [*_volumes(item, pod["volumes"])]
     return {"metadata": {"labels": labels(item)}, "spec": pod}
 
 
+def pull_policy(image: str) -> dict[str, str]:
+    """Return that a node does not pull an image which no registry has."""
+    return {"imagePullPolicy": "Never"} if is_unpublished(image) else {}
+
+
 def labels(item: Placed) -> dict[str, str]:
     """Return the labels of a rank's pod, without its workload's."""
     role = item.replica.role if item.rank.rank == 0 else f"{item.replica.role}-worker"
-    return {"app.kubernetes.io/name": "vllm", GROUP: name_of(item.replica.group), COMPONENT: role}
+    return {"app.kubernetes.io/name": "vllm", GROUP: group_of(item.replica), COMPONENT: role}
+
+
+def group_of(replica: Replica) -> str:
+    """Return a server's group as a label has it."""
+    return name_of(replica.group)
 
 
 def common_ports(ranks: Iterable[Placed]) -> dict[str, int]:
@@ -92,16 +104,22 @@ def _word(item: Placed, flag: str, word: str, numbers: Mapping[str, str]) -> str
     joined = _FLAG.fullmatch(word) if not flag else None
     if joined:
         return f"{joined[1]}={_word(item, joined[1], joined[2], numbers)}"
+    if filled := _filled(item, flag, word):
+        return filled
+    return numbers.get(word, word) if flag.endswith("-port") else _literal(word)
+
+
+def _filled(item: Placed, flag: str, word: str) -> str:
+    """Return what stands for a word that differs by pod; empty for other words."""
     several = len(item.replica.ranks) > 1
+    if flag == HOST_FLAG and word == item.rank.address:
+        # `kubectl port-forward` connects to the pod's loopback; a NetworkPolicy says who else reaches the pod
+        return f"$({ADDRESS})" if item.container.network == "host" else EVERY_ADDRESS
     if several and flag in _PLACES:
         return _PLACES[flag]
     if several and word == item.leader.address:
         return "$(LWS_LEADER_ADDRESS)"
-    if word == item.rank.address:
-        return f"$({ADDRESS})"
-    if flag.endswith("-port"):
-        return numbers.get(word, word)
-    return _literal(word)
+    return f"$({ADDRESS})" if word == item.rank.address else ""
 
 
 def _address(args: Sequence[str]) -> list[dict[str, Any]]:
@@ -145,14 +163,12 @@ def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable
                 )
 
 
-def _secrets(item: Placed, *, keyed: bool) -> Iterator[dict[str, Any]]:
-    """Yield the variables of secrets: the hub's token and mirror, and the key that clients must send, if any."""
-    wanted = dict.fromkeys(FROM_THE_SHELL, kubernetes.SECRET) if item.container.hub else {}
-    wanted |= {API_KEY: kubernetes.KEY_SECRET} if keyed else {}
-    for name, secret in wanted.items():
+def _secrets(item: Placed) -> Iterator[dict[str, Any]]:
+    """Yield the variables of secrets: the hub's token and mirror, and those without which the pod does not start."""
+    for name in FROM_THE_SHELL if item.container.hub else ():
         if name not in item.rank.env:
-            reference = {"name": secret, "key": name, "optional": True}
-            yield {"name": name, "valueFrom": {"secretKeyRef": reference}}
+            yield kubernetes.from_secret(name, kubernetes.SECRET, optional=True)
+    yield from (kubernetes.from_secret(name, kubernetes.KEY_SECRET, optional=False) for name in item.secrets)
 
 
 def _literal(text: str) -> str:

@@ -15,10 +15,10 @@ from pydantic import Field, StringConstraints
 from drydock.core.errors import InputError
 from drydock.core.files import dumps, loads
 from drydock.model.record import Record, dump
-from drydock.topology.planned import Rank, Replica, TopologyPlan
+from drydock.topology.arguments import is_ip
+from drydock.topology.plan_model import Rank, Replica, TopologyPlan
 from drydock.topology.render.chips import Commands, address, super_pod
 from drydock.topology.render.parts import RANKTABLES
-from drydock.topology.words import is_ip
 
 CONFIG = "--kv-transfer-config"
 READ_BY: Mapping[str, Mapping[str, str]] = {

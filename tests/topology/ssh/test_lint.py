@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def ansible(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     own = programs()
-    env = run.environment(own, folder.parent, Ssh()) | {"ANSIBLE_STDOUT_CALLBACK": "default"}
+    env = run.environment(own, folder.parent, Ssh())
     (folder.parent / "ansible.cfg").touch()
     words = (str(own / command[0]), *command[1:])
     return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`topology up`, `status`, `logs` and `down` over ssh: a real prefill and decode server on a machine each."""
+"""`topology up` and `down` over ssh: a real prefill and decode server on a machine each."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ from drydock.build.job import prepare
 from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.prove import demo_topology, smollm2
-from drydock.topology import verbs as topologies
-from drydock.topology.rollout import verbs
-from drydock.topology.rollout.known import ShownAnswers
-from drydock.topology.rollout.state import TopologyPlace
+from drydock.topology import tasks as topologies
+from drydock.topology import up
+from drydock.topology.known_answer import ShownAnswers
+from drydock.topology.up import Options
 from tests.support.machines_ssh import Machines
 from tests.support.pushed import push
 from tests.support.servers import Registry
 
 MODEL = "/srv/models/smollm2-real"
-SECONDS = 600
-"""Of a start. The machines' engines have pulled 2 GB before."""
 
 
 @pytest.fixture
-def place(folder: Path, two: Machines, near: Registry) -> Iterator[TopologyPlace]:
+def file(folder: Path, two: Machines, near: Registry) -> Path:
     """The plan of 1P1D on two machines that have the model; their engines get the images from a registry."""
     server, router = (build.build(prepare(name)) for name in ("cpu", "router"))
     model = smollm2.make(server.image)
@@ -45,32 +43,25 @@ def place(folder: Path, two: Machines, near: Registry) -> Iterator[TopologyPlace
     source, plan = folder / "ssh.yaml", folder / f"ssh-{secrets.token_hex(3)}.json"
     source.write_text(json.dumps(wanted))
     plan.write_text(dumps(dump(demo_topology.with_images(topologies.planned(source, str(model)), *pushed))))
-    found = TopologyPlace(plan, output=str(folder / "ssh"))
+    return plan
+
+
+@pytest.fixture
+def options(file: Path, two: Machines) -> Iterator[Options]:
+    """How it is started; it is stopped at the end."""
+    found = Options("ansible", output=str(file.parent / "ssh"), ssh=two.ssh)
     yield found
-    if found.read():
-        verbs.down(found)
+    up.down(file, found)
 
 
-def test_two_machines_answer_together_are_watched_and_stopped(
-    place: TopologyPlace, two: Machines, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = verbs.Options(seconds=SECONDS, ssh=two.ssh)
-    assert pairs(verbs.up(place, "ansible", options)) == {("prefill-0-0", "decode-0-0"), ("", "decode-0-0")}
+def test_two_machines_answer_together_and_are_stopped(file: Path, options: Options, two: Machines) -> None:
+    assert pairs(up.up(file, options)) == {("prefill-0-0", "decode-0-0"), ("", "decode-0-0")}
     before = started(two)
     assert before.keys() == {"prefill-0-0", "decode-0-0", "router"}
-    verbs.up(place, "ansible", options)
+    up.up(file, options)
     assert started(two) == before, "the second time, no container starts again"
 
-    capsys.readouterr()
-    verbs.status(place, watch=False, json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert {row["state"] for row in told["rows"]} == {"ready"}
-    assert told["alerts"] == []
-
-    verbs.logs(place, (), 1000, follow=False)
-    assert "ready" in (place.folder / "logs" / "n0-prefill-0-0.log").read_text()
-
-    verbs.down(place)
+    up.down(file, options)
     assert started(two) == {}
     assert {volume for node in two.nodes for volume in node.run("docker", "volume", "ls", "--quiet").split()} == {
         "drydock-cpu-cache"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.plan_model import TopologyPlan
 from tests.support.topology_files import EXAMPLES, EXPECTED, examples, planned, shape
 
 

@@ -10,11 +10,11 @@ import pytest
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
-from drydock.topology.asked import Asked, Entrypoint
+from drydock.topology.arguments import relocated
+from drydock.topology.entrypoint_client import Asked, Entrypoint
 from drydock.topology.plan import Images, plan
-from drydock.topology.planned import Rank, TopologyPlan
+from drydock.topology.plan_model import Rank, TopologyPlan
 from drydock.topology.read import read_topology
-from drydock.topology.words import relocated
 from tests.support.loopback import Loopback
 from tests.support.topology_files import EXAMPLES, SMOLLM2, TRIO, planned, write, write_model
 
@@ -23,6 +23,11 @@ CPU, H100 = "cpu-xeon8380-2s", "cuda-h100-8x"
 
 def _plan(folder: Path, text: str = TRIO, host: str = CPU) -> TopologyPlan:
     return planned(write(folder, text, host), folder)
+
+
+def _with(role: str, own: str) -> str:
+    """Return TRIO, whose group of a role has a line more."""
+    return TRIO.replace(f"    role: {role}\n", f"    role: {role}\n    {own}\n")
 
 
 def _ranks(made: TopologyPlan) -> dict[str, Rank]:
@@ -63,12 +68,11 @@ def test_the_container_decides_as_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_what_the_user_sets_wins(tmp_path: Path) -> None:
-    fixed = TRIO.replace(
-        "    role: decode\n",
-        "    role: decode\n    flags: [--port, '8000', --max-model-len=512]\n"
-        "    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 5600, UCX_NET_DEVICES: mlx5_0:1}\n",
+    flags, env = (
+        "[--port, '8000', --max-model-len=512]",
+        "{VLLM_NIXL_SIDE_CHANNEL_PORT: 5600, UCX_NET_DEVICES: mlx5_0:1}",
     )
-    rank = _ranks(_plan(tmp_path, fixed))["d0"]
+    rank = _ranks(_plan(tmp_path, _with("decode", f"flags: {flags}\n    env: {env}")))["d0"]
     assert rank.ports["api"] == 8000
     assert rank.ports["side-channel"] == 5600
     assert rank.env["UCX_NET_DEVICES"] == "mlx5_0:1"
@@ -76,11 +80,6 @@ def test_what_the_user_sets_wins(tmp_path: Path) -> None:
     assert rank.words.count("--port") == 1
 
 
-@pytest.mark.attack(
-    what="the environment of a group in a topology.yaml names a library, another hub and a file as the hub's token",
-    before="`topology plan` loaded the library into a process of this machine, and sent that hub the shell's HF_TOKEN",
-    after="the container gets the variables; here they are data, and only the shell says which hub gets which token",
-)
 def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Loopback()
     threading.Thread(target=hub.serve_forever, daemon=True).start()
@@ -88,8 +87,7 @@ def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeyp
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     loaded = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(tmp_path / "loaded")}
     env = {**loaded, "HF_ENDPOINT": hub.url, "HF_TOKEN_PATH": "/etc/passwd", "MODELSCOPE_DOMAIN": hub.url}
-    own = f"    role: decode\n    env: {json.dumps(env)}\n"
-    made = _plan(tmp_path, TRIO.replace("    role: decode\n", own))
+    made = _plan(tmp_path, _with("decode", f"env: {json.dumps(env)}"))
     variant = find(read_matrix(ROOT), "cpu")
     for more in ({}, {"VLLM_USE_MODELSCOPE": "true"}):
         with contextlib.suppress(InputError):  # the image has no package modelscope
@@ -112,7 +110,7 @@ def test_a_groups_environment_decides_as_in_the_container(tmp_path: Path) -> Non
 @pytest.mark.parametrize("model", ["/m", "/m/"])
 def test_files_of_the_model_are_named_as_in_the_container(model: str, tmp_path: Path) -> None:
     flags = "flags: [--chat-template, /m/t.jinja, --tokenizer=/m, --download-dir, /mnt/m]"
-    text = TRIO.replace("/models/m", model).replace("    role: decode\n", f"    role: decode\n    {flags}\n")
+    text = _with("decode", flags).replace("/models/m", model)
     rank = _ranks(_plan(tmp_path, text))["d0"]
     expected = ["--chat-template", "/models/m/t.jinja", "--tokenizer=/models/m", "--download-dir", "/mnt/m"]
     assert rank.words[1] == "/models/m"
@@ -136,54 +134,38 @@ def test_only_whole_paths_are_relocated(text: str, expected: str) -> None:
     assert relocated(text, "/m", "/n") == expected
 
 
+SIDE_CHANNEL = "env: {VLLM_NIXL_SIDE_CHANNEL_PORT: %s}"
+NO_PORT = "SIDE_CHANNEL_PORT: found '%s', expected a port from 1 to 65535"
+
+
+@pytest.mark.parametrize(
+    ("role", "own", "problem"),
+    [
+        ("prefill", "flags: [--port, '30000']", "node p0: port 30000 is for the router and for api of prefill"),
+        ("prefill", SIDE_CHANNEL % 65535, "group prefill: side-channel from 65535: 2 ports in a row end above 65535"),
+        ("decode", "flags: [--port, '9', --status-port, '9']", "node d0: port 9 is for api of decode and for status"),
+        ("decode", "flags: [--port, '0']", "group decode: --port: found '0', expected a port from 1 to 65535"),
+        ("decode", SIDE_CHANNEL % "x", NO_PORT % "x"),
+        ("decode", SIDE_CHANNEL % 70000, NO_PORT % 70000),
+        ("decode", SIDE_CHANNEL % "''", NO_PORT % ""),
+        ("decode", "flags: [--devices, '0']", "group decode: --devices 0: its nodes have no devices"),
+        ("decode", "flags: [--max-model-len, x]", "host.json: --max-model-len"),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused(tmp_path: Path, role: str, own: str, problem: str) -> None:
+    with pytest.raises(InputError) as raised:
+        _plan(tmp_path, _with(role, own))
+    assert problem in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (
-            "    role: prefill\n",
-            "    role: prefill\n    flags: [--port, '30000']\n",
-            "node p0: port 30000 is for the router and for api of prefill",
-        ),
-        (
-            "    role: decode\n",
-            "    role: decode\n    flags: [--port, '9', --status-port, '9']\n",
-            "node d0: port 9 is for api of decode and for status of decode",
-        ),
-        (
-            "    role: decode\n",
-            "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: x}\n",
-            "VLLM_NIXL_SIDE_CHANNEL_PORT: found 'x', expected a port from 1 to 65535",
-        ),
-        (
-            "    role: decode\n",
-            "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 70000}\n",
-            "SIDE_CHANNEL_PORT: found '70000', expected a port from 1 to 65535",
-        ),
-        (
-            "    role: prefill\n",
-            "    role: prefill\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 65535}\n",
-            "group prefill: side-channel from 65535: 2 ports in a row end above 65535",
-        ),
-        (
-            "    role: decode\n",
-            "    role: decode\n    flags: [--port, '0']\n",
-            "group decode: --port: found '0', expected a port from 1 to 65535",
-        ),
-        (
-            "    role: decode\n",
-            "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: ''}\n",
-            "SIDE_CHANNEL_PORT: found '', expected a port from 1 to 65535",
-        ),
         ("router:", "network: {interface: eth7}\nrouter:", "node p0: no interface eth7 is up, found eth0"),
         (
             "target: cpu",
             "target: cpu-s390x-vllm0.27",
             "none published for cpu-s390x-vllm0.27 (vLLM 0.27.1): NIXL has no",
-        ),
-        (
-            "    role: decode\n",
-            "    role: decode\n    flags: [--devices, '0']\n",
-            "group decode: --devices 0: its nodes have no devices",
         ),
         ("target: cpu", "target: cuda", "node p0: no device of NVIDIA CUDA in host.json"),
         ("    replicas: 2\n", "    replicas: 3\n", "group prefill, replica 2: found 0 free nodes (none), expected 1"),
@@ -195,10 +177,15 @@ def test_what_cannot_run_is_refused(tmp_path: Path, old: str, new: str, problem:
     assert problem in str(raised.value)
 
 
+def test_servers_that_exchange_kv_caches_need_an_ip_address(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"node d0: address: found 'd0\.example', expected an IPv4 address"):
+        _plan(tmp_path, TRIO.replace("10.0.0.3", "d0.example"))
+
+
 def test_a_name_as_address_leaves_the_ip_to_who_knows_it(tmp_path: Path) -> None:
-    made = _plan(tmp_path, TRIO.replace("10.0.0.3", "d0.example"))
+    nodes, _, _ = TRIO.partition("groups:")
+    made = _plan(tmp_path, f"{nodes}groups: [{{name: whole, replicas: 3}}]\n".replace("10.0.0.3", "d0.example"))
     assert "VLLM_HOST_IP" not in _ranks(made)["d0"].env
-    assert "VLLM_NIXL_SIDE_CHANNEL_HOST" not in _ranks(made)["d0"].env
     assert any(line.startswith("TOPO-008: node d0: d0.example is a name") for line in made.findings)
 
 
@@ -239,7 +226,7 @@ def test_servers_on_several_nodes_and_no_connector_get_a_plain_router(tmp_path: 
     text = (EXAMPLES / "deepseek-h100-2nodes.yaml").read_text().replace("../../tests/hosts/cuda-h100-8x/", "")
     made = _plan(tmp_path, f"{text}router: {{node: n1, port: 8080}}\n", H100)
     assert made.router is not None
-    assert made.router.argv[5:9] == ("--worker-urls", "http://10.0.0.1:20000", "--policy", "cache_aware")
+    assert made.router.argv[7:11] == ("--worker-urls", "http://10.0.0.1:20000", "--policy", "cache_aware")
     assert made.router.address == "10.0.0.2"
 
 
@@ -250,12 +237,6 @@ def test_an_unknown_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="the model is not on this machine") as raised:
         plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(variant))
     assert raised.value.hint.startswith("--model FOLDER reads it here")
-
-
-def test_the_entrypoints_own_errors_name_the_host(tmp_path: Path) -> None:
-    text = TRIO.replace("    role: decode\n", "    role: decode\n    flags: [--max-model-len, x]\n")
-    with pytest.raises(InputError, match=r"group decode: .*host\.json: .*--max-model-len"):
-        _plan(tmp_path, text)
 
 
 def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
@@ -276,7 +257,8 @@ def test_engines_of_several_nodes_have_ports_by_their_number_in_the_server(tmp_p
         "  - {name: prefill, role: prefill, nodes: 2}\n"
         "  - {name: decode, role: decode, nodes: 2, flags: [--data-parallel-size, '16', --tensor-parallel-size, '1']}\n"
     )
-    head = "model: deepseek-ai/DeepSeek-V3\ntarget: h100\ngoals: {input: [100, 4000], output: [100, 900]}\n"
+    head = "model: deepseek-ai/DeepSeek-V3\ntarget: h100\napi_key: required\n"
+    head += "goals: {input: [100, 4000], output: [100, 900]}\n"
     made = _plan(tmp_path, f"{head}nodes:\n{nodes}groups:\n{groups}router: {{node: p0}}\n", H100)
     ports = {node: [name for name in rank.ports if name.startswith("side")] for node, rank in _ranks(made).items()}
     assert ports["p0"] == ports["p1"] == ["side-channel"]

@@ -25,10 +25,12 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem", "hint"),
     [
-        ("router:", "routr:", "topology.yaml: unknown key 'routr' (line 14, column 1)", "did you mean 'router'?"),
+        ("router:", "routr:", "topology.yaml: unknown key 'routr' (line 15, column 1)", "did you mean 'router'?"),
         ("target: cpu", "target: cpu\ntarget: cpu", "topology.yaml: duplicate key 'target', first", "quote"),
         ("target: cpu\n", "", "found neither target nor image, expected one of them", "target names a variant"),
         ("target: cpu", "image: a/b:1", "image: found 'a/b:1', expected an image by digest", "a tag may name another"),
+        ("api_key: required\n", "", "found no api_key: everyone who reaches", "`api_key: none` says that no key"),
+        ("api_key: required", "api_key: a", "api_key: found \"a\", expected 'required' or 'none'", ""),
         ("model: /models/m", "model: /", "model: found '/', expected the path of a folder without ..", ""),
         ("model: /models/m", "model: /m/../x", "model: found '/m/../x', expected the path of a folder", ""),
         ("[16, 512]", "[16]", "goals.input: found [16], expected more values", ""),
@@ -40,7 +42,7 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
             "found both target and image, expected one of them",
             "target names a variant",
         ),
-        ("name: p1", "name: p0", "nodes[1].name: duplicate name 'p0' (line 5", "each node has its own"),
+        ("name: p1", "name: p0", "nodes[1].name: duplicate name 'p0' (line 6", "each node has its own"),
         ("10.0.0.2", "10.0.0.1", "nodes[1].address: duplicate address '10.0.0.1'", "each node has its own"),
         (
             "10.0.0.1, host: host.json}",

@@ -12,12 +12,12 @@ import kubernetes_validate
 import pytest
 
 from drydock.core.errors import EngineError, InputError
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.preflight import cluster
-from drydock.topology.preflight.answers import NodeAnswer
-from drydock.topology.preflight.asked import asked
 from drydock.topology.preflight.cluster import Started, by_kubectl, started
-from drydock.topology.preflight.judge import Window, judge
+from drydock.topology.preflight.evaluate import evaluate
+from drydock.topology.preflight.node_request import node_requests
+from drydock.topology.preflight.node_response import NodeResponse
 from drydock.topology.preflight.pods import CheckPod, check_pods, in_pod
 from drydock.topology.render.parts import ENTRYPOINT, PYTHON
 from tests.support import topologies
@@ -76,6 +76,15 @@ def calls(state: Path) -> list[list[str]]:
     return [json.loads(line) for line in (state / "calls").read_text().splitlines()]
 
 
+PLAN = topologies.disaggregated(1, 1)
+
+
+def asked(pods: tuple[CheckPod, ...] = (), namespace: str = "", *, fabric: bool = False) -> Any:
+    """Ask the nodes of a plan; return the questions and the answers."""
+    questions = node_requests(PLAN, topologies.variant(PLAN.variant), {})
+    return by_kubectl(questions, pods or made(PLAN), namespace, fabric=fabric)
+
+
 @pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
 def test_each_node_with_a_server_has_a_pod_that_waits_as_that_server(make: Any) -> None:
     plan = make()
@@ -99,79 +108,69 @@ def test_a_pod_asks_for_the_devices_that_its_server_will_need() -> None:
 
 
 def test_ranktables_are_refused_as_by_render() -> None:
-    plan = topologies.two_nodes()
-    (replica,) = plan.replicas
-    ranks = tuple(
-        rank.model_copy(update={"env": {**rank.env, "RANK_TABLE_FILE": "/ranktables/x.json"}}) for rank in replica.ranks
-    )
+    plan = topologies.with_rank(topologies.two_nodes(), env={"RANK_TABLE_FILE": "/ranktables/x.json"})
     with pytest.raises(InputError, match="a ranktable names chips"):
-        made(plan.model_copy(update={"replicas": (replica.model_copy(update={"ranks": ranks}),)}))
+        made(plan)
 
 
 def test_in_a_pod_the_others_are_reached_at_their_pods_addresses() -> None:
     plan = topologies.disaggregated()
     pods = made(plan)
-    question = asked(plan, topologies.variant(plan.variant), {})[0]
+    question = node_requests(plan, topologies.variant(plan.variant), {})[0]
     inside = in_pod(question, pods[0], {"n0": "10.244.1.2", "n1": "10.244.2.2"})
     words = " ".join(inside.check)
     assert inside.address == "10.244.1.2"
     assert "--peers 10.244.2.2 --peer-ports 20000,20005" in words
     assert "--status-port 20001" in words
     assert inside.container == (PYTHON, "-I", "-S", ENTRYPOINT)
-    assert (inside.ports, inside.interface, inside.images) == ((), "", (topologies.IMAGE,))
+    assert (inside.ports, inside.images) == ((), (topologies.IMAGE,))
     assert inside.model == "/models/smollm2"
 
 
 def test_nodes_are_asked_by_exec_and_the_pods_are_deleted(state: Path) -> None:
-    plan = topologies.disaggregated(1, 1)
-    pods = made(plan)
+    pods = made(PLAN)
     items = [running(pod, f"127.0.0.{place + 1}") for place, pod in enumerate(pods)]
     (state / "pod").write_text(json.dumps({"kind": "List", "items": items}))
-    questions, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), pods, "chat", fabric=True)
+    questions, answers = asked(pods, "chat", fabric=True)
 
     assert [*answers] == ["n0", "n1"]
     first = answers["n0"]
-    assert isinstance(first, NodeAnswer), first
+    assert isinstance(first, NodeResponse), first
     assert first.images[topologies.IMAGE].digests == (DIGEST,)
-    assert first.interfaces["lo"].address == "127.0.0.1"
     assert first.fabric
     assert questions[1].fabric[2:6] == ("--peers", "127.0.0.1,127.0.0.2", "--node-rank", "1")
     assert {each[0] for each in calls(state)} == {"--namespace=chat"}
     assert calls(state)[-1][1:5] == ["delete", "pod", *(pod.name for pod in pods)]
-    found = {each.id: each for each in judge(questions, answers, {}, {}, Window(0.0, 1e10))}
+    found = {each.id: each for each in evaluate(questions, answers, {}, {})}
     assert found["TOPO-021"].severity == "PASS"
-    assert found["TOPO-033"].found == "n0: lo has an MTU of 65536"  # 127.0.0.2 is no interface's own address
 
 
 def test_a_pod_that_does_not_start_is_a_finding_of_its_node_alone(state: Path) -> None:
-    plan = topologies.disaggregated(1, 1)
-    pods = made(plan)
+    pods = made(PLAN)
     lacking = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes: cpu"}
     pending = {"metadata": {"name": pods[1].name}, "status": {"phase": "Pending", "conditions": [lacking]}}
     (state / "pod").write_text(json.dumps({"items": [running(pods[0], "127.0.0.1"), pending]}))
-    questions, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), pods, "")
+    questions, answers = asked(pods)
 
     assert answers["n1"] == "its pod finds no place: 0/2 nodes: cpu"
-    assert isinstance(answers["n0"], NodeAnswer)
+    assert isinstance(answers["n0"], NodeResponse)
     assert questions[0].check == ("check", "--json")  # nobody else runs
-    bad = [each for each in judge(questions, answers, {}, {}, Window(0.0, 1e10)) if each.id == "TOPO-020"]
+    bad = [each for each in evaluate(questions, answers, {}, {}) if each.id == "TOPO-020"]
     assert [each.severity for each in bad] == ["PASS", "FAIL"]
 
 
 def test_what_the_cluster_refuses_is_told_and_what_was_created_is_deleted(state: Path) -> None:
     (state / "no-create").touch()
-    plan = topologies.disaggregated(1, 1)
     with pytest.raises(EngineError, match="kubectl create: exit 1: Error from server"):
-        by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+        asked()
     assert [each[0] for each in calls(state)] == ["create", "delete"]
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '{"items": 7}', "no JSON", "[" * 9999])
 def test_an_answer_of_the_cluster_that_is_none_is_an_error(text: str, state: Path) -> None:
     (state / "pod").write_text(text)
-    plan = topologies.disaggregated(1, 1)
     with pytest.raises(EngineError, match="kubectl get"):
-        by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+        asked()
     assert calls(state)[-1][0] == "delete"
 
 
@@ -179,8 +178,7 @@ def test_a_pod_that_never_starts_is_not_waited_for_without_end(state: Path, monk
     monkeypatch.setattr(cluster, "SECONDS", 1.0)
     monkeypatch.setattr(cluster, "ASK_EVERY", 0.1)
     (state / "events").write_text('{"items": [{}, 7, {"message": "first"}, {"message": "pulling takes long"}]}')
-    plan = topologies.disaggregated(1, 1)
-    _, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+    _, answers = asked()
     assert {*answers.values()} == {"its pod does not start: not within 1 s; pulling takes long"}
 
 
@@ -189,8 +187,7 @@ def test_a_node_without_the_models_folder_is_told_at_once(text: str, state: Path
     (state / "pod").write_text(text)
     message = 'MountVolume.SetUp failed for volume "host-0" : hostPath type check failed: /srv is not a directory'
     (state / "events").write_text(json.dumps({"items": [{"message": message}]}))
-    plan = topologies.disaggregated(1, 1)
-    _, answers = by_kubectl(asked(plan, topologies.variant(plan.variant), {}), made(plan), "")
+    _, answers = asked()
     assert {*answers.values()} == {f"its pod does not start: {message}"}
 
 
@@ -224,6 +221,6 @@ def test_a_state_is_a_failure_or_not_yet_a_start(item: Any, failure: str) -> Non
 
 
 def test_an_address_that_is_none_is_no_start() -> None:
-    pod = made(topologies.disaggregated(1, 1))[0]
+    pod = made(PLAN)[0]
     assert started(running(pod, "--privileged"), "vllm") == Started()
     assert started(running(pod, "10.0.0.1", "sha256:0"), "vllm") == Started("10.0.0.1", "")

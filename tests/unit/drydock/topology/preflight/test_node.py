@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from drydock.topology.preflight import node
-from drydock.topology.preflight.answers import NodeAnswer, read_answer
-from drydock.topology.preflight.asked import PROGRAM, AskedNode, asked
+from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, node_requests
+from drydock.topology.preflight.node_response import NodeResponse, read_answer
 from tests.support import topologies
 
-NOTHING = AskedNode("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
+NOTHING = NodeRequest("n0", "127.0.0.1", (), "", (), (), (), (), (), (), ())
 
 
-def ask(question: AskedNode, path: str = "") -> NodeAnswer:
+def ask(question: NodeRequest, path: str = "") -> NodeResponse:
     env = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run([sys.executable, *question.words], capture_output=True, text=True, check=True, env=env)
     return read_answer(done.stdout)
@@ -76,12 +76,6 @@ def test_a_port_in_use_is_told() -> None:
     assert ask(NOTHING._replace(ports=(taken,))).ports == {str(taken): ""}
 
 
-def test_interfaces_have_their_address_and_mtu() -> None:
-    lo = ask(NOTHING).interfaces["lo"]
-    assert lo.address == "127.0.0.1"
-    assert lo.mtu > 0
-
-
 def docker(folder: Path, script: str) -> str:
     path = folder / "docker"
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -113,7 +107,7 @@ def test_whatever_docker_says_there_is_an_answer(script: str, tmp_path: Path) ->
 
 def test_every_node_is_asked_with_the_others_as_peers() -> None:
     plan = topologies.disaggregated()
-    questions = asked(plan, topologies.variant(plan.variant), {})
+    questions = node_requests(plan, topologies.variant(plan.variant), {})
     assert [each.node for each in questions] == ["n0", "n1", "n2"]
     for each in questions:
         words = [*each.check]

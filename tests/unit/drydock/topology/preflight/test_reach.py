@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drydock.core.errors import EngineError, InputError, PreflightError
-from drydock.topology.playbook.run import Counts, Failure, Played
-from drydock.topology.preflight import reach, verbs
-from drydock.topology.preflight.answers import NodeAnswer
-from drydock.topology.preflight.asked import AskedNode
+from drydock.topology.preflight import reach, tasks
+from drydock.topology.preflight.node_request import NodeRequest
+from drydock.topology.preflight.node_response import NodeResponse
 from entrypoints.core.records import Finding
 
-NOTHING = AskedNode("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
+NOTHING = NodeRequest("n0", "127.0.0.1", (), "", (), (), (), (), (), (), ())
 
 
 def test_this_machine_is_asked_if_it_is_a_node() -> None:
     answers = reach.here([NOTHING, NOTHING._replace(node="n1", address="203.0.113.7")])
     assert [*answers] == ["n0"]
-    assert isinstance(answers["n0"], NodeAnswer)
+    assert isinstance(answers["n0"], NodeResponse)
 
 
 def test_a_machine_that_is_no_node_cannot_answer_for_one() -> None:
@@ -28,19 +29,53 @@ def test_a_machine_that_is_no_node_cannot_answer_for_one() -> None:
         reach.here([NOTHING._replace(address="203.0.113.7"), NOTHING._replace(address="")])
 
 
-def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(monkeypatch: pytest.MonkeyPatch, said: Mapping[str, object]) -> dict[str, object]:
+    """Let a playbook keep what modules returned, by node; return how it was called."""
     told: dict[str, object] = {}
 
-    def play(folder: Path, tags: tuple[str, ...], **more: object) -> Played:
+    def play(folder: Path, tags: tuple[str, ...], **more: Any) -> None:
         told.update(more, tags=tags, files=sorted(path.name for path in folder.iterdir()))
-        failures = (Failure("n1", "gather", "Host key verification failed.", unreachable=True),)
-        return Played({"n0": Counts(ok=1)}, failures, {reach.TASK: {"n0": {"stdout": "{}"}}})
+        for node, value in said.items():
+            path = Path(more["variables"]["preflight_folder"], f"{node}.json")
+            path.write_text(value if isinstance(value, str) else json.dumps(value))
+        more["told"]("fatal: [n1]: UNREACHABLE!")
+        raise EngineError("ansible-playbook: exit 4")
 
     monkeypatch.setattr(reach, "playbook", play)
+    return told
+
+
+UNREACHABLE = {"unreachable": True, "msg": "Failed to connect: Host key verification failed."}
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"rc": 0, "stdout": "{}"}, "an answer that cannot be read: "),
+        (UNREACHABLE, "Failed to connect: Host key verification failed."),
+        (
+            {"rc": 1, "stderr": "Traceback\x1b[31m", "msg": "non-zero return code"},
+            "non-zero return code Traceback\\u001b",
+        ),
+        ({"rc": 1}, "failed and said nothing"),
+        ("[]", "an answer that cannot be read: "),
+        ("{", "an answer that cannot be read: "),
+    ],
+)
+def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, said: object, text: str
+) -> None:
+    told = kept(monkeypatch, {"n0": said})
     found = reach.by_ansible([NOTHING, NOTHING._replace(node="n1")], {"playbook.yml": "---\n"}, reach.Ssh())
-    assert str(found["n0"]).startswith("an answer that cannot be read: time: Field required")
-    assert found["n1"] == "Host key verification failed."
+    assert str(found["n0"]).startswith(text)
+    assert found["n1"] == "did not answer"
     assert (told["tags"], told["files"]) == (("preflight",), ["playbook.yml"])
+
+
+def test_a_playbook_that_asks_no_machine_is_an_error_with_ansibles_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(monkeypatch, {})
+    with pytest.raises(EngineError, match=r"asked no machine: fatal: \[n1\]: UNREACHABLE!"):
+        reach.by_ansible([NOTHING], {"playbook.yml": "---\n"}, reach.Ssh())
 
 
 def test_only_what_holds_a_nodes_network_is_started_and_it_publishes_no_port() -> None:
@@ -67,7 +102,7 @@ def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(PreflightError, match="not ready to start: TOPO-026") as failure:
-        verbs.report((finding("PASS"), finding("FAIL")), str(tmp_path / "junit.xml"), json=False)
+        tasks.report((finding("PASS"), finding("FAIL")), str(tmp_path / "junit.xml"), json=False)
     text = capsys.readouterr().out
     assert failure.value.code == 20
     assert "n0: found; expected free" in text
@@ -76,10 +111,10 @@ def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
 
 
 def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[str]) -> None:
-    verbs.report((finding("PASS"), finding("WARN")), "", json=True)
+    tasks.report((finding("PASS"), finding("WARN")), "", json=True)
     assert [each["severity"] for each in json.loads(capsys.readouterr().out)] == ["PASS", "WARN"]
 
 
 def test_an_unknown_format_is_an_error() -> None:
     with pytest.raises(InputError, match="--format nomad: unknown format"):
-        verbs.check(Path("x"), verbs.CheckOptions("nomad"))
+        tasks.check(Path("x"), tasks.CheckOptions("nomad"))

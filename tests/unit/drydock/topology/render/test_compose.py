@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import ipaddress
-import json
-from importlib import resources
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
-from drydock.topology.planned import Replica, TopologyPlan
+from drydock.topology.plan_model import Replica, TopologyPlan
 from drydock.topology.render import compose, render
 from tests.support import topologies
+from tests.support.compose import compose_schema
 
 PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
-
-
-@functools.cache
-def schema() -> Any:
-    text = (resources.files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json").read_text()
-    return json.loads(text)
 
 
 def projects(plan: TopologyPlan) -> dict[str, dict[str, Any]]:
@@ -33,7 +25,7 @@ def projects(plan: TopologyPlan) -> dict[str, dict[str, Any]]:
 @PLANS
 def test_every_file_follows_the_specification(make: Any) -> None:
     for project in projects(make()).values():
-        jsonschema.validate(project, schema())
+        jsonschema.validate(project, compose_schema())
 
 
 @PLANS
@@ -94,10 +86,7 @@ def test_machines_use_their_own_network_and_devices() -> None:
 
 
 def test_nodes_of_different_networks_have_files_of_their_own_only() -> None:
-    plan = topologies.disaggregated()
-    first = plan.replicas[0].ranks[0].model_copy(update={"address": "192.168.7.7"})
-    far = plan.replicas[0].model_copy(update={"ranks": (first,)})
-    plan = plan.model_copy(update={"replicas": (far, *plan.replicas[1:])})
+    plan = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
 
     assert not compose.shares_network(plan)
     assert set(projects(plan)) == {f"nodes/n{number}/compose.yaml" for number in range(3)}
@@ -105,10 +94,8 @@ def test_nodes_of_different_networks_have_files_of_their_own_only() -> None:
 
 @pytest.mark.parametrize("words", [("serve", "/srv/m"), ("serve", "--model=/srv/m"), ("serve", "--model", "/models/m")])
 def test_the_model_is_where_the_words_name_it(words: tuple[str, ...]) -> None:
-    plan = topologies.disaggregated()
-    rank = plan.replicas[0].ranks[0].model_copy(update={"words": words})
-    only = plan.replicas[0].model_copy(update={"ranks": (rank,)})
-    plan = plan.model_copy(update={"model": "/srv/m", "replicas": (only,), "router": None})
+    plan = topologies.with_rank(topologies.disaggregated(), words=words)
+    plan = plan.model_copy(update={"model": "/srv/m", "replicas": plan.replicas[:1], "router": None})
     volume = projects(plan)["nodes/n0/compose.yaml"]["services"]["prefills-0-0"]["volumes"][0]
 
     assert (volume["source"], volume["target"]) == ("/srv/m", words[-1].removeprefix("--model="))
@@ -123,14 +110,22 @@ def test_every_accelerator_has_all_formats(accelerator: str) -> None:
     plan = topologies.plan(accelerator, (Replica(group="all", role="serve", number=0, ranks=ranks),))
 
     for project in projects(plan).values():
-        jsonschema.validate(project, schema())
+        jsonschema.validate(project, compose_schema())
     for kind in ("kubernetes", "ansible"):
         assert render(plan, topologies.variant(accelerator), kind, {})
 
 
-def test_a_server_behind_a_router_gets_no_key_of_clients() -> None:
-    behind = projects(topologies.disaggregated())["compose.yaml"]["services"]["decodes-0-0"]["environment"]
-    alone = projects(topologies.two_nodes())["compose.yaml"]["services"]["big-0-0"]["environment"]
+@pytest.mark.parametrize("file", ["compose.yaml", "nodes/n2/compose.yaml"])
+def test_the_router_and_each_server_get_the_key_from_one_file(file: str) -> None:
+    services = projects(topologies.disaggregated())[file]["services"]
+    asked = {name: service["env_file"] for name, service in services.items() if not name.startswith("node.")}
 
-    assert "VLLM_API_KEY" not in behind
-    assert alone["VLLM_API_KEY"] is None
+    assert {"router", "decodes-0-0"} <= asked.keys()
+    assert {*map(tuple, asked.values())} == {("../../VLLM_API_KEY.env",) if "/" in file else ("./VLLM_API_KEY.env",)}
+
+
+def test_ranks_of_one_server_get_the_groups_secret_also_without_a_key() -> None:
+    keyless = topologies.two_nodes().model_copy(update={"api_key": "none"})
+    services = projects(keyless)["nodes/gpu1/compose.yaml"]["services"]
+
+    assert services["big-0-1"]["env_file"] == ["../../DRYDOCK_GROUP_SECRET.env"]

@@ -11,7 +11,7 @@ import yaml
 from kubernetes_validate import validate
 
 from drydock.core.errors import InputError
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.plan_model import Replica, TopologyPlan
 from drydock.topology.render import render
 from drydock.topology.render.pods import port_name
 from tests.support import topologies
@@ -24,7 +24,7 @@ PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topo
 def manifests(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, dict[str, Any]]:
     """Return kind/name → object."""
     files = render(plan, topologies.variant(plan.variant), kind, {})
-    parsed = {path: yaml.safe_load(text) for path, text in files.items()}
+    parsed = {path: yaml.safe_load(text) for path, text in files.items() if "/" not in path}
     assert parsed.pop("kustomization.yaml")["resources"] == sorted(parsed)
     return {f"{item['kind']}/{item['metadata']['name']}": item for item in parsed.values()}
 
@@ -70,9 +70,8 @@ def test_every_pod_is_probed_contained_and_complete(make: Any) -> None:
         assert pod["enableServiceLinks"] is False
         assert len(set(ports)) == len(ports)
         assert all(re.fullmatch(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 15 for name in ports)
-        assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "readiness", "liveness")} <= {
-            *ports
-        }
+        probes = [container[f"{kind}Probe"] for kind in PROBES]
+        assert {probe["httpGet"]["port"] for probe in probes if "exec" not in probe} <= {*ports}
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert len(set(volumes)) == len(volumes)
@@ -151,6 +150,34 @@ def test_one_node_servers_of_a_group_are_one_deployment() -> None:
     assert found["Service/prefills-api"]["spec"]["clusterIP"] == "None"
 
 
+@pytest.mark.parametrize(
+    ("make", "open_ports"), [(topologies.disaggregated, {20001}), (topologies.two_nodes, {20000, 20001})]
+)
+def test_only_the_router_and_peers_reach_more_than_the_status_port(make: Any, open_ports: set[int]) -> None:
+    """Without a router, clients reach the API too."""
+    spec = manifests(make())["NetworkPolicy/vllm"]["spec"]
+    inside, everyone = spec["ingress"]
+
+    assert [each["podSelector"]["matchLabels"] for each in inside["from"]] == [
+        {"app.kubernetes.io/name": "vllm"},
+        {"app.kubernetes.io/name": "vllm-router"},
+        {"app.kubernetes.io/name": "vllm-verify"},
+    ]
+    assert ({port["port"] for port in everyone["ports"]}, set(everyone)) == (open_ports, {"ports"})
+
+
+def test_secrets_are_those_of_the_cluster_and_needed_to_start() -> None:
+    found = {}
+    for template in pods(manifests(topologies.disaggregated()) | manifests(topologies.two_nodes())):
+        env = template["spec"]["containers"][0]["env"]
+        refs = [item["valueFrom"]["secretKeyRef"] for item in env if "secretKeyRef" in item.get("valueFrom", {})]
+        needed = {ref["key"] for ref in refs if not ref["optional"] and ref["name"] == "vllm-api-key"}
+        found[template["metadata"]["labels"].get("app.kubernetes.io/component", "router")] = needed
+
+    key, both = {"VLLM_API_KEY"}, {"VLLM_API_KEY", "DRYDOCK_GROUP_SECRET"}
+    assert found == {"serve": both, "serve-worker": both, "prefill": key, "decode": key, "router": key}
+
+
 def test_the_router_finds_servers_by_their_labels_and_may_read_pods_only() -> None:
     found = manifests(topologies.disaggregated())
     container = found["Deployment/router"]["spec"]["template"]["spec"]["containers"][0]
@@ -167,10 +194,9 @@ def test_the_router_finds_servers_by_their_labels_and_may_read_pods_only() -> No
     assert found["Role/router"]["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     ]
-    assert [container[f"{kind}Probe"]["httpGet"]["path"] for kind in PROBES] == [
-        "/liveness",
-        "/readiness",
-        "/liveness",
+    paths = ["/liveness", "/readiness", "/liveness"]  # asked by a program in the container, which has the key
+    assert [container[f"{kind}Probe"]["exec"]["command"][-1] for kind in PROBES] == [
+        f"http://127.0.0.1:30000{path}" for path in paths
     ]
 
 
@@ -197,10 +223,9 @@ def test_prefill_and_decode_are_roles_of_one_disaggregated_set() -> None:
 
 def test_replicas_with_other_words_are_another_workload() -> None:
     plan = topologies.disaggregated()
-    other = plan.replicas[1].ranks[0]
-    words = tuple(word.replace('"kv_producer"', '"kv_producer", "engine_id": "1"') for word in other.words)
-    second = plan.replicas[1].model_copy(update={"ranks": (other.model_copy(update={"words": words}),)})
-    found = manifests(plan.model_copy(update={"replicas": (plan.replicas[0], second, plan.replicas[2])}))
+    own = '"kv_producer", "engine_id": "1"'
+    words = tuple(word.replace('"kv_producer"', own) for word in plan.replicas[1].ranks[0].words)
+    found = manifests(topologies.with_rank(plan, 1, words=words))
 
     assert found["Deployment/prefills"]["spec"]["replicas"] == found["Deployment/prefills-1"]["spec"]["replicas"] == 1
     assert found["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteOnce"]
@@ -213,34 +238,26 @@ def test_ports_that_differ_by_node_are_the_same_in_every_pod() -> None:
     words = tuple({"20000": "21000", "20001": "21001"}.get(word, word) for word in moved.words)
     env = {**moved.env, "VLLM_NIXL_SIDE_CHANNEL_PORT": "21005"}
     ports = {"api": 21000, "status": 21001, "side-channel": 21005}
-    rank = moved.model_copy(update={"words": words, "env": env, "ports": ports})
-    second = plan.replicas[1].model_copy(update={"ranks": (rank,)})
-    other = plan.model_copy(update={"replicas": (plan.replicas[0], second, plan.replicas[2])})
 
-    assert manifests(other) == manifests(plan)
+    assert manifests(topologies.with_rank(plan, 1, words=words, env=env, ports=ports)) == manifests(plan)
 
 
 def test_workers_that_need_different_words_are_an_error() -> None:
     plan = topologies.trio()
-    *some, last = plan.replicas[0].ranks
-    other = last.model_copy(update={"words": (*last.words, "--data-parallel-start-rank", "2")})
-    replica = plan.replicas[0].model_copy(update={"ranks": (*some, other)})
+    words = (*plan.replicas[0].ranks[2].words, "--data-parallel-start-rank", "2")
     with pytest.raises(InputError, match="ranks 1 and 2 differ in more than their number and address"):
-        manifests(plan.model_copy(update={"replicas": (replica,)}))
+        manifests(topologies.with_rank(plan, 0, 2, words=words))
 
 
 def test_two_groups_of_the_same_name_in_kubernetes_are_an_error() -> None:
-    plan = topologies.disaggregated()
-    named = plan.replicas[0].model_copy(update={"group": "router"})
     with pytest.raises(InputError, match=r"two would be deployment-router\.yaml"):
-        manifests(plan.model_copy(update={"replicas": (named, *plan.replicas[1:])}))
+        manifests(topologies.with_replica(topologies.disaggregated(), group="router"))
 
 
 def test_a_server_of_several_nodes_has_a_service_of_its_own_name_so_it_cannot_be_called_as_the_router() -> None:
-    plan = topologies.trio()
-    named = plan.replicas[0].model_copy(update={"group": "router"})
+    plan = topologies.with_replica(topologies.trio(), group="router")
     with pytest.raises(InputError, match=r"two would be service-router\.yaml"):
-        manifests(plan.model_copy(update={"replicas": (named,), "router": topologies.disaggregated().router}))
+        manifests(plan.model_copy(update={"router": topologies.disaggregated().router}))
 
 
 @pytest.mark.parametrize("numbers", [range(1, 120), range(9990, 10020)])
@@ -252,21 +269,24 @@ def test_ports_of_many_engines_have_names_of_their_own(numbers: range) -> None:
 
 def test_a_rank_that_reads_a_ranktable_is_no_pod() -> None:
     plan, _ = topologies.ascend()
-    rank = plan.replicas[0].ranks[0]
-    reads = rank.model_copy(update={"env": {**rank.env, "RANK_TABLE_FILE_PATH": "/ranktables/ranktable.json"}})
-    first = plan.replicas[0].model_copy(update={"ranks": (reads,)})
     with pytest.raises(InputError, match="a ranktable names chips"):
-        manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+        manifests(topologies.with_rank(plan, env={"RANK_TABLE_FILE_PATH": "/ranktables/ranktable.json"}))
+
+
+def two_tpu_hosts(env: dict[str, str], architecture: str = "") -> TopologyPlan:
+    """Return a plan of one server on two hosts of four TPUs."""
+    ranks = tuple(
+        topologies.rank(f"t{n}", f"10.3.0.{n + 1}", number=n, leader="10.3.0.1", of=2, devices=4, env=env).model_copy(
+            update={"architecture": architecture}
+        )
+        for n in range(2)
+    )
+    return topologies.plan("tpu", (Replica(group="whole", role="serve", number=0, ranks=ranks),))
 
 
 def test_leader_worker_set_says_who_the_tpu_workers_are() -> None:
     env = {"TPU_WORKER_HOSTNAMES": "10.3.0.1,10.3.0.2", "TPU_WORKER_ID": "0"}
-    ranks = tuple(
-        topologies.rank(f"t{n}", f"10.3.0.{n + 1}", number=n, leader="10.3.0.1", of=2, devices=4, env=env)
-        for n in range(2)
-    )
-    replica = topologies.trio().replicas[0].model_copy(update={"ranks": ranks})
-    for template in pods(manifests(topologies.plan("tpu", (replica,)))):
+    for template in pods(manifests(two_tpu_hosts(env))):
         (container,) = template["spec"]["containers"]
         assert container["resources"]["limits"] == {"google.com/tpu": 4}
         assert not {item["name"] for item in container["env"]} & set(env)
@@ -276,14 +296,7 @@ def test_leader_worker_set_says_who_the_tpu_workers_are() -> None:
 @pytest.mark.parametrize(("slice_", "topology"), [(True, "2x2x2"), (False, "2x2x1")])
 def test_pods_select_the_nodes_of_their_tpus(slice_: bool, topology: str) -> None:
     env = {"TPU_WORKER_HOSTNAMES": "10.3.0.1,10.3.0.2"} if slice_ else {}
-    ranks = tuple(
-        topologies.rank(f"t{n}", f"10.3.0.{n + 1}", number=n, leader="10.3.0.1", of=2, devices=4, env=env).model_copy(
-            update={"architecture": "v5p"}
-        )
-        for n in range(2)
-    )
-    replica = topologies.trio().replicas[0].model_copy(update={"ranks": ranks})
-    found = pods(manifests(topologies.plan("tpu", (replica,))))
+    found = pods(manifests(two_tpu_hosts(env, "v5p")))
 
     assert len(found) == 2
     for template in found:
@@ -295,16 +308,10 @@ def test_pods_select_the_nodes_of_their_tpus(slice_: bool, topology: str) -> Non
 
 @pytest.mark.parametrize("text", ["10.2.0.11", "tcp://10.2.0.10:5", "a,10.2.0.12", "10.2.0.11."])
 def test_an_address_that_no_pod_has_is_an_error(text: str) -> None:
-    plan = topologies.disaggregated()
-    rank = plan.replicas[0].ranks[0]
-    first = plan.replicas[0].model_copy(update={"ranks": (rank.model_copy(update={"env": {"PEER": text}}),)})
     with pytest.raises(InputError, match="found the node's address"):
-        manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+        manifests(topologies.with_rank(topologies.disaggregated(), env={"PEER": text}))
 
 
 def test_a_longer_address_is_another() -> None:
-    plan = topologies.disaggregated()
-    rank = plan.replicas[0].ranks[0]
-    changed = rank.model_copy(update={"env": {"PEER": "10.2.0.110 110.2.0.11 10.2.0.11.7 x10.2.0.11"}})
-    first = plan.replicas[0].model_copy(update={"ranks": (changed,)})
-    assert manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+    text = "10.2.0.110 110.2.0.11 10.2.0.11.7 x10.2.0.11"
+    assert manifests(topologies.with_rank(topologies.disaggregated(), env={"PEER": text}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import ranktable, render
 from tests.support import topologies
 
@@ -17,12 +17,10 @@ def tables(plan: TopologyPlan, hosts: dict[str, Any]) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in ranktable.files(plan, hosts).items()}
 
 
-def changed(plan: TopologyPlan, place: int, **rank: Any) -> TopologyPlan:
-    """Return a plan whose replica has another first rank."""
-    replicas = list(plan.replicas)
-    first, *others = replicas[place].ranks
-    replicas[place] = replicas[place].model_copy(update={"ranks": (first.model_copy(update=rank), *others)})
-    return plan.model_copy(update={"replicas": tuple(replicas)})
+def super_pod() -> tuple[TopologyPlan, dict[str, Any]]:
+    """Return 1P1D in a super pod, and the nodes' recorded commands."""
+    plan, hosts = topologies.ascend(1, 1)
+    return plan, {node: topologies.chips(place, 16, pod=True) for place, node in enumerate(hosts)}
 
 
 def device(number: int, address: str, rank: int) -> dict[str, str]:
@@ -100,8 +98,7 @@ def test_version_1_2_counts_all_chips_from_one_on() -> None:
 
 
 def test_a_chip_of_a_super_pod_has_its_numbers_and_its_virtual_address() -> None:
-    plan, hosts = topologies.ascend(1, 1)
-    hosts = {node: topologies.chips(place, 16, pod=True) for place, node in enumerate(hosts)}
+    plan, hosts = super_pod()
     found = tables(plan, hosts)
     assert found[ranktable.DISAGGREGATED]["decode_device_list"][3] == {
         "server_id": "7.150.1.1",
@@ -161,7 +158,7 @@ def test_a_recorded_address_is_checked(output: Any, problem: str) -> None:
 def test_a_rank_is_checked(change: dict[str, Any], problem: str) -> None:
     plan, hosts = topologies.ascend(devices=2)
     with pytest.raises(InputError, match=problem):
-        ranktable.files(changed(plan, 0, **change), hosts)
+        ranktable.files(topologies.with_rank(plan, **change), hosts)
 
 
 def test_a_prefill_of_several_nodes_is_in_the_order_in_which_ray_starts_them() -> None:
@@ -176,8 +173,7 @@ def test_a_prefill_of_several_nodes_is_in_the_order_in_which_ray_starts_them() -
 
 
 def test_a_super_pod_without_numbers_is_an_error() -> None:
-    plan, hosts = topologies.ascend(1, 1)
-    hosts = {node: topologies.chips(place, 16, pod=True) for place, node in enumerate(hosts)}
+    plan, hosts = super_pod()
     hosts["p0"]["npu-smi info -t spod-info -i 0 -c 1"] = {"rc": 0, "stdout": "SDID : x\nSuper Pod ID : 3\n"}
     with pytest.raises(InputError, match="found Super Pod ID '3' and SDID 'x'"):
         ranktable.files(plan, hosts)
@@ -194,8 +190,7 @@ def test_a_super_pod_without_numbers_is_an_error() -> None:
     ],
 )
 def test_a_list_of_chips_without_the_chip_is_an_error(text: str, problem: str) -> None:
-    plan, hosts = topologies.ascend(1, 1)
-    hosts = {node: topologies.chips(place, 16, pod=True) for place, node in enumerate(hosts)}
+    plan, hosts = super_pod()
     hosts["p0"]["npu-smi info -m"] = {"rc": 0, "stdout": text}
     with pytest.raises(InputError, match=f"npu-smi info -m: {problem}"):
         ranktable.files(plan, hosts)
@@ -204,19 +199,11 @@ def test_a_list_of_chips_without_the_chip_is_an_error(text: str, problem: str) -
 def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
     plan, hosts = topologies.ascend(devices=2)
     data = json.dumps({"kv_connector": "AscendHcclConnectorV1"})
-    replicas = [
-        replica.model_copy(
-            update={
-                "ranks": tuple(
-                    rank.model_copy(update={"words": (*rank.words, "--kv-transfer-config", data)})
-                    for rank in replica.ranks
-                )
-            }
-        )
-        for replica in plan.replicas
-    ]
-    plan = plan.model_copy(update={"replicas": tuple(replicas)})
-    plan = changed(plan, 1, env={"RANK_TABLE_FILE_PATH": "/mine"})
+    for place, replica in enumerate(plan.replicas):
+        for rank in replica.ranks:
+            words = (*rank.words, "--kv-transfer-config", data)
+            plan = topologies.with_rank(plan, place, rank.rank, words=words)
+    plan = topologies.with_rank(plan, 1, env={"RANK_TABLE_FILE_PATH": "/mine"})
     found = ranktable.reading(plan)
     first, second, decoder = (replica.ranks[-1].env for replica in found.replicas)
 
@@ -237,5 +224,5 @@ def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
 def test_other_connectors_read_no_table(data: str) -> None:
     plan, _ = topologies.ascend(devices=2)
     words = (*plan.replicas[0].ranks[0].words, f"--kv-transfer-config={data}")
-    plan = changed(plan, 0, words=words)
+    plan = topologies.with_rank(plan, words=words)
     assert ranktable.reading(plan) == plan

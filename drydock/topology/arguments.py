@@ -90,7 +90,7 @@ def user_devices(group: Group, there: Sequence[int]) -> tuple[int, ...]:
 
 
 def user_number(group: Group, name: str) -> int:
-    """Return the port that a group's flags or environment set; 0 if none. Raises InputError for what is no port."""
+    """Return the port that a group's flags or environment set, or 0. Raises InputError if it is not a port."""
     text = str(group.env[name]) if name in group.env else _flag(group, name)
     if text is None:
         return 0

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from drydock.core.differences import differences
 from drydock.core.errors import InputError
-from drydock.topology.planned import Rank, TopologyPlan
+from drydock.topology.plan_model import Rank, TopologyPlan
 
 
 class Change(NamedTuple):
@@ -43,7 +44,7 @@ def as_text(changes: tuple[Change, ...]) -> str:
 
 
 def _whole(plan: TopologyPlan) -> dict[str, str]:
-    return {name: getattr(plan, name) for name in ("model", "image", "accelerator", "variant")}
+    return {name: getattr(plan, name) for name in ("model", "image", "accelerator", "variant", "api_key")}
 
 
 class _Placed(NamedTuple):
@@ -120,6 +121,4 @@ def _router(plan: TopologyPlan) -> dict[str, str]:
 
 
 def _changed(where: str, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Change]:
-    for name in dict.fromkeys((*first, *second)):
-        if first.get(name) != second.get(name):
-            yield Change(where, name, first.get(name), second.get(name))
+    yield from (Change(where, *difference) for difference in differences(first, second))

@@ -14,7 +14,7 @@ from drydock.core.errors import InputError
 from drydock.core.files import parse_json, read_bounded
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record
-from drydock.topology.records import Port, Role
+from drydock.topology.records import ApiKey, Port, Role
 
 PLAN_AT_MOST = 64 << 20
 """Bytes of a plan as JSON; a thousand ranks have half of that."""
@@ -49,8 +49,8 @@ class Rank(Record):
     ports: dict[Identifier, Port]
     """Purpose (api, status, master, rpc, ray, side-channel, kv) → port that this rank listens on.
 
-    A purpose has the same port on every node, unless the user sets another. Of several in a row the second is
-    side-channel-1.
+    A purpose has the same port on every node, unless the user sets another. The first of several
+    consecutive ports has the purpose's name, and the second is named side-channel-1.
     """
     before: tuple[tuple[OneLine, ...], ...] = ()
     """Commands that the entrypoint runs before `argv`: Ray's head."""
@@ -87,6 +87,8 @@ class TopologyPlan(Record):
     """By digest, or the name of a variant's image that is not built yet."""
     accelerator: Identifier
     variant: Identifier
+    api_key: ApiKey
+    """Whether clients must send a key. Its value is in no plan and no rendered file."""
     replicas: tuple[Replica, ...]
     router: RouterPlan | None = None
     reasons: tuple[Because, ...] = ()

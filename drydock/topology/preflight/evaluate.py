@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
 from drydock.topology.findings import FINDINGS
-from drydock.topology.preflight.answers import Chip, NodeAnswer, NodeImage, Output, read_facts, read_findings
-from drydock.topology.preflight.asked import AskedNode
+from drydock.topology.preflight.node_request import NodeRequest
+from drydock.topology.preflight.node_response import Chip, NodeImage, NodeResponse, Output, read_facts, read_findings
 from drydock.topology.render.chips import address as chip_address
 from entrypoints.core.records import Finding
 
 PASS, INFO, WARN, FAIL, UNKNOWN = "PASS", "INFO", "WARN", "FAIL", "UNKNOWN"
-CLOCKS_AT_MOST = 2.0
-"""Seconds that a clock may be off, as in entrypoints/serve/fabric.py."""
 CHECKED = (0, 3)
 """Exit codes of an image's check that ran."""
 FIGURES = ("NET-011", "NET-012")
@@ -29,39 +27,33 @@ _PING = re.compile(r"(\d+)\s+packets?\s+received|(\d+)\s+received", re.IGNORECAS
 class SeenNode(NamedTuple):
     """A machine that answered."""
 
-    asked: AskedNode
-    answer: NodeAnswer
+    asked: NodeRequest
+    answer: NodeResponse
     facts: Mapping[str, Any]
     """Empty if they cannot be read."""
 
 
-class Window(NamedTuple):
-    """When the machines were asked, in seconds of this machine's clock."""
-
-    begin: float
-    end: float
-
-
-def judge(
-    asked: Sequence[AskedNode],
-    answers: Mapping[str, NodeAnswer | str],
+def evaluate(
+    asked: Sequence[NodeRequest],
+    answers: Mapping[str, NodeResponse | str],
     recorded: Mapping[str, Mapping[str, Any]],
     chips: Mapping[str, Mapping[int, str]],
-    window: Window,
 ) -> tuple[Finding, ...]:
     """Return the findings of all nodes.
 
     `answers`: node → its answer, or why there is none; `recorded`: node → the facts of its recorded host; `chips`:
     node → device → recorded address.
     """
-    seen = [_seen(each, answer) for each in asked if isinstance(answer := answers.get(each.node, _SILENT), NodeAnswer)]
+    seen = [
+        _seen(each, answer) for each in asked if isinstance(answer := answers.get(each.node, _SILENT), NodeResponse)
+    ]
     found: list[Finding] = []
     for each in asked:
         answer = answers.get(each.node, _SILENT)
         failure = answer if isinstance(answer, str) else ""
         found.append(_finding("TOPO-020", each.node, failure or "answers", "an answer", good=not failure))
     for one in seen:
-        found += _node(one, seen, window)
+        found += _node(one, seen)
         found += _recorded(one, recorded.get(one.asked.node, {}), chips.get(one.asked.node, {}))
         found += _of_image(one)
     return tuple(found)
@@ -70,7 +62,7 @@ def judge(
 _SILENT = "did not answer"
 
 
-def _seen(asked: AskedNode, answer: NodeAnswer) -> SeenNode:
+def _seen(asked: NodeRequest, answer: NodeResponse) -> SeenNode:
     try:
         facts = read_facts(answer.facts)
     except ValueError:
@@ -86,19 +78,16 @@ def _finding(number: str, node: str, found: str, expected: str, *, good: bool | 
     return Finding(number, severity, text, f"{node}: {found}", expected, known.remediation, "host", known.source)
 
 
-def _node(one: SeenNode, seen: Sequence[SeenNode], window: Window) -> Iterator[Finding]:
+def _node(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     """Judge a node by itself and with the others."""
     node, answer = one.asked.node, one.answer
     yield from _images(one, seen)
     yield from _model(one, seen)
     yield from _versions(one, seen)
-    ahead = max(window.begin - answer.time, answer.time - window.end, 0.0)
-    good = ahead <= CLOCKS_AT_MOST
-    yield _finding("TOPO-025", node, f"{ahead:.1f} s off", f"at most {CLOCKS_AT_MOST:g} s", good=good, bad=WARN)
     taken = [f"port {port}: {answer.ports.get(str(port), 'not tried')}" for port in one.asked.ports]
     taken = [text for text in taken if not text.endswith(": ")]
-    yield _finding("TOPO-026", node, "; ".join(taken) or "all free", "free ports", good=not taken)
-    yield from _interface(one, seen)
+    if one.asked.ports:
+        yield _finding("TOPO-026", node, "; ".join(taken) or "all free", "free ports", good=not taken)
     yield from _links(one, seen)
 
 
@@ -160,33 +149,7 @@ def _versions(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
     yield _finding("TOPO-024", one.asked.node, _few(different) or shown, "equal", good=not different, bad=bad)
 
 
-# --- network --------------------------------------------------------------------------------------------------------
-
-
-def _interface(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
-    name, node = _name(one), one.asked.node
-    if not name:
-        return
-    link = one.answer.interfaces.get(name)
-    others = ", ".join(sorted(one.answer.interfaces))
-    found = f"{name} is {link.state or 'of unknown state'}" if link else f"no {name}, but {others}"
-    yield _finding("TOPO-032", node, found, f"{name} up", good=link is not None and link.state in ("up", "unknown"))
-    mtus = [mtu for other in seen if (mtu := _mtu(other))]
-    own = _mtu(one)
-    usual = max(mtus, default=0)
-    found = f"{name} has an MTU of {own}" if own else f"the MTU of {name} is not known"
-    yield _finding("TOPO-033", node, found, f"{usual}, as the largest", good=own == usual if own else None)
-
-
-def _mtu(one: SeenNode) -> int:
-    found = one.answer.interfaces.get(_name(one))
-    return found.mtu if found else 0
-
-
-def _name(one: SeenNode) -> str:
-    """Return the interface that the plan names, or else the one with the node's address; empty if none is known."""
-    own = (name for name, link in one.answer.interfaces.items() if link.address and link.address == one.asked.address)
-    return one.asked.interface or next(own, "")
+# --- the chips' network ----------------------------------------------------------------------------------------------
 
 
 def _links(one: SeenNode, seen: Sequence[SeenNode]) -> Iterator[Finding]:
@@ -317,7 +280,7 @@ def _strings(value: Any) -> dict[str, str]:
 
 
 def _usual(values: Iterable[Any]) -> Any:
-    """Return the most frequent value. Of several: one that is there, the first of those; None if there is none."""
+    """Return the most frequent value; of equally frequent ones, the first that is set. None if none is set."""
     counted = Counter(value or None for value in values)
     return max(counted, key=lambda value: (counted[value], value is not None), default=None)
 

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from drydock.topology.rollout import asking
-from drydock.topology.rollout.asking import NoAnswer, ask
+from drydock.topology import known_answer
+from drydock.topology.known_answer import NoAnswer, ask
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -24,6 +24,10 @@ class Handler(BaseHTTPRequestHandler):
         self.keys.append(self.headers["Authorization"])
         if self.path == "/silent":
             time.sleep(2)
+        if self.path == "/slow-head":
+            for letter in b"HTTP/1.1 200 OK" * 10:
+                self.wfile.write(bytes([letter]))
+                time.sleep(0.05)
         self.send_response(302 if self.path == "/moved" else 200)
         self.send_header("Location", "/elsewhere")
         self.end_headers()
@@ -53,12 +57,12 @@ def test_a_question_is_sent_as_json(address: str) -> None:
 
 
 def test_a_large_answer_is_no_answer(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "LARGEST", 1000)
+    monkeypatch.setattr(known_answer, "LARGEST", 1000)
     with pytest.raises(NoAnswer, match="an answer of more than 0 MiB"):
         ask(f"{address}/metrics")
 
 
-@pytest.mark.parametrize("path", ["drip", "silent"])
+@pytest.mark.parametrize("path", ["drip", "silent", "slow-head"])
 def test_a_slow_answer_is_no_answer(address: str, path: str) -> None:
     begun = time.monotonic()
     with pytest.raises(NoAnswer):
@@ -84,9 +88,9 @@ def test_a_closed_port_is_no_answer() -> None:
 def test_the_key_of_the_servers_is_sent_and_proxies_are_not_asked(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VLLM_API_KEY", "k")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     Handler.keys.clear()
+    ask(f"{address}/list", key="k")
     ask(f"{address}/list")
 
-    assert Handler.keys == ["Bearer k"]
+    assert Handler.keys == ["Bearer k", None]

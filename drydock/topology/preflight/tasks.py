@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +12,13 @@ from drydock.core.errors import InputError, PreflightError, nearest
 from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.topology import verbs as topologies
-from drydock.topology.asked import Entrypoint
-from drydock.topology.planned import TopologyPlan
+from drydock.topology import tasks as topologies
+from drydock.topology.entrypoint_client import Entrypoint
+from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.run import Ssh
 from drydock.topology.preflight import cluster, reach
-from drydock.topology.preflight.asked import AskedNode, asked, measured
-from drydock.topology.preflight.judge import Window, judge
+from drydock.topology.preflight.evaluate import evaluate
+from drydock.topology.preflight.node_request import NodeRequest, measured, node_requests
 from drydock.topology.preflight.pods import check_pods
 from drydock.topology.read import read_topology
 from drydock.topology.render import ansible, chips_of, compose, hosts_of, parts, ranktable
@@ -51,10 +50,9 @@ def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
     plan = ranktable.reading(topologies.planned(file, options.model, options.target))
     variant = find(read_matrix(ROOT), plan.variant)
     chips = _chips(file, plan, options.hosts)
-    questions = asked(plan, variant, chips)
+    questions = node_requests(plan, variant, chips)
     if options.format == "compose":  # each node gets a new network, in which all ports are free
-        questions = tuple(each._replace(ports=(), interface="", address="") for each in questions)
-    begin = time.time()
+        questions = tuple(each._replace(ports=(), address="") for each in questions)
     if options.format == "kubernetes":
         pods = check_pods(plan, variant, secrets.token_hex(4))
         questions, answers = cluster.by_kubectl(questions, pods, options.namespace, fabric=options.fabric)
@@ -63,17 +61,17 @@ def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
         answers = _answers(plan, variant, questions, options)
     if options.format == "local":
         questions = tuple(each for each in questions if each.node in answers)
-    return judge(questions, answers, _recorded(file, variant), chips, Window(begin, time.time()))
+    return evaluate(questions, answers, _recorded(file, variant), chips)
 
 
 def _answers(
-    plan: TopologyPlan, variant: Variant, questions: tuple[AskedNode, ...], options: CheckOptions
+    plan: TopologyPlan, variant: Variant, questions: tuple[NodeRequest, ...], options: CheckOptions
 ) -> reach.Answers:
     if options.format == "local":
         return reach.here(questions)
     if options.format == "compose":
         ranks = parts.placed(plan, variant)
-        return reach.by_compose(questions, compose.engine(plan, ranks, plan.image))
+        return reach.by_compose(questions, compose.engine(plan, ranks, hold=True))
     return reach.by_ansible(questions, ansible.files(plan, variant, {}, {}), options.ssh)
 
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.diff import Change, as_text, compare, options
-from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
+from drydock.topology.plan_diff import Change, as_text, compare, options
+from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
+from tests.support import topologies
 
 
 def _rank(node: str, *argv: str, port: int = 1) -> Rank:
@@ -21,6 +22,7 @@ def _plan(*ranks: Rank, router: str = "x") -> TopologyPlan:
         image="i",
         accelerator="cpu",
         variant="v",
+        api_key="required",
         replicas=replicas,
         router=RouterPlan(node="n", address="n", port=1, argv=("vllm-router", "--policy", router), image="r"),
     )
@@ -48,16 +50,11 @@ def test_ranks_commands_ports_and_the_router_are_compared() -> None:
 
 
 def _changes(plan: TopologyPlan, **update: object) -> list[tuple[str, ...]]:
-    rank = plan.replicas[0].ranks[0].model_copy(update=update)
-    other = plan.replicas[0].model_copy(update={"ranks": (rank,)})
-    return [(change.setting, str(change.first), str(change.second)) for change in compare(plan, _with(plan, other))]
+    other = topologies.with_rank(plan, **update)
+    return [(change.setting, str(change.first), str(change.second)) for change in compare(plan, other)]
 
 
 ENV = [("env node", "None", "b"), ("env address", "None", "c")]
-
-
-def _with(plan: TopologyPlan, *replicas: Replica) -> TopologyPlan:
-    return plan.model_copy(update={"replicas": replicas})
 
 
 @pytest.mark.parametrize(
@@ -72,9 +69,7 @@ def _with(plan: TopologyPlan, *replicas: Replica) -> TopologyPlan:
     ids=["words", "architecture", "one value or two", "an empty value", "env"],
 )
 def test_nothing_that_a_rank_runs_is_left_out(update: dict[str, object], expected: list[tuple[str, ...]]) -> None:
-    plan = _plan(_rank("a"))
-    one = plan.replicas[0].ranks[0].model_copy(update={"argv": ("a", "--x", "1", "2")})
-    plan = _with(plan, plan.replicas[0].model_copy(update={"ranks": (one,)}))
+    plan = topologies.with_rank(_plan(_rank("a")), argv=("a", "--x", "1", "2"))
     assert _changes(plan, **update) == expected
 
 
@@ -91,7 +86,7 @@ def test_role_and_router_are_compared() -> None:
     plan = _plan(_rank("a"))
     assert plan.router
     router = RouterPlan(node="m", address="o", port=2, argv=plan.router.argv, image="s", name="t")
-    other = _with(plan, plan.replicas[0].model_copy(update={"role": "decode"})).model_copy(update={"router": router})
+    other = topologies.with_replica(plan, role="decode").model_copy(update={"router": router})
     assert [(change.where.split(",")[0], *change[1:]) for change in compare(plan, other)] == [
         ("group g", "role", "serve", "decode"),
         ("router", "name", "router", "t"),
@@ -104,7 +99,7 @@ def test_role_and_router_are_compared() -> None:
 
 def test_a_rank_that_a_plan_has_twice_is_refused() -> None:
     plan = _plan(_rank("a"))
-    twice = _with(plan, plan.replicas[0], plan.replicas[0])
+    twice = plan.model_copy(update={"replicas": plan.replicas * 2})
     with pytest.raises(InputError, match="group g, replica 0, rank 0: found twice, expected once"):
         compare(plan, twice)
 

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from drydock.topology.preflight.answers import NodeAnswer, read_answer, read_findings
-from drydock.topology.preflight.asked import asked, measured
-from drydock.topology.preflight.judge import Window, judge
+from drydock.topology.preflight.evaluate import evaluate
+from drydock.topology.preflight.node_request import measured, node_requests
+from drydock.topology.preflight.node_response import NodeResponse, read_answer
 from entrypoints.checks.findings import as_junit, as_text
 from entrypoints.core.records import Finding
 from tests.support import topologies
 from tests.support.topologies import DIGEST
 
-NOW = Window(1000.0, 1010.0)
 PLAN = topologies.two_nodes()
-QUESTIONS = asked(PLAN, topologies.variant(PLAN.variant), {})
+QUESTIONS = node_requests(PLAN, topologies.variant(PLAN.variant), {})
+ALONE = tuple(each._replace(ports=(20000, 20001, 20002)) for each in QUESTIONS)
+"""As machines without peers are asked: the image's own check does not try their ports."""
 FILES = {"config.json": [100, "1" * 64], "model.safetensors": [1 << 40, "2" * 64]}
 FACTS = {"accelerator": "cuda", "versions": {"driver": "570.1"}, "devices": [{"name": "NVIDIA H100"}] * 8}
 
@@ -30,14 +31,9 @@ def output(value: Any = None, rc: int = 0) -> dict[str, Any]:
 def answer(**changes: Any) -> dict[str, Any]:
     ports = {"20000": "", "20001": "", "20002": ""}
     return {
-        "time": 1005.0,
         "images": {topologies.IMAGE: {"id": f"sha256:{'3' * 64}", "digests": [DIGEST], "failure": ""}},
         "model": {"files": FILES, "failure": "", "free": 1 << 30},
         "ports": ports,
-        "interfaces": {
-            "eth0": {"mtu": 9000, "state": "up", "address": ""},
-            "lo": {"mtu": 65536, "state": "unknown", "address": ""},
-        },
         "chips": {},
         "check": output([]),
         "facts": output(FACTS),
@@ -59,13 +55,13 @@ def chip(address: str = "10.9.0.1", link: str = "UP", tls: str = "0", ping: Mapp
 def judged(second: Any, first: Any = None, **more: Any) -> tuple[Finding, ...]:
     """Judge two nodes; the second one's answer is given."""
     texts = {"gpu0": json.dumps(first or answer()), "gpu1": second if isinstance(second, str) else json.dumps(second)}
-    answers: dict[str, NodeAnswer | str] = {}
+    answers: dict[str, NodeResponse | str] = {}
     for node, text in texts.items():
         try:
             answers[node] = read_answer(text)
         except ValueError as error:
             answers[node] = str(error)
-    return judge(QUESTIONS, answers, more.get("recorded", {}), more.get("chips", {}), NOW)
+    return evaluate(ALONE, answers, more.get("recorded", {}), more.get("chips", {}))
 
 
 def bad(findings: tuple[Finding, ...]) -> dict[str, list[str]]:
@@ -79,11 +75,22 @@ def bad(findings: tuple[Finding, ...]) -> dict[str, list[str]]:
 def test_equal_machines_pass_and_every_finding_is_known() -> None:
     findings = judged(answer())
     assert bad(findings) == {}
-    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-023", "TOPO-024", "TOPO-025", "TOPO-026"} <= {
-        each.id for each in findings
-    }
+    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-023", "TOPO-024", "TOPO-026"} <= {each.id for each in findings}
 
 
+def test_ports_that_the_images_check_tries_are_not_asked_for_a_second_time() -> None:
+    assert [each.ports for each in QUESTIONS] == [(), ()]
+    assert all("--peer-ports" in each.check for each in QUESTIONS)
+    plan = topologies.disaggregated(1, 1)
+    routed = node_requests(plan, topologies.variant(plan.variant), {})
+    assert [each.ports for each in routed] == [(), (30000,)]
+    one = plan.model_copy(update={"replicas": plan.replicas[:1], "router": None})
+    (alone,) = node_requests(one, topologies.variant(plan.variant), {})
+    assert alone.ports == (20000, 20001, 20005)
+    assert "--peers" not in alone.check
+
+
+NO_FINDINGS: list[Any] = [{}, [{"severity": "GOOD"}], [[]], [None], [7], [{"severity": "FAIL"}] * 5000, "x"]
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "no image": ({"images": {}}, "TOPO-021"),
     "another digest": (
@@ -104,16 +111,14 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no room": ({"model": {"files": {}, "failure": "No such file", "free": 1 << 30}}, "TOPO-023"),
     "driver": ({"facts": output(FACTS | {"versions": {"driver": "580.2"}})}, "TOPO-024"),
-    "early": ({"time": 990.0}, "TOPO-025"),
-    "late": ({"time": 1020.0}, "TOPO-025"),
     "port": ({"ports": {"20000": "Address already in use", "20001": "", "20002": ""}}, "TOPO-026"),
     "port not tried": ({"ports": {}}, "TOPO-026"),
-    "interface": ({"interfaces": {"ens1": {"mtu": 9000, "state": "up", "address": ""}}}, "TOPO-032"),
-    "down": ({"interfaces": {"eth0": {"mtu": 9000, "state": "down", "address": ""}}}, "TOPO-032"),
-    "mtu": ({"interfaces": {"eth0": {"mtu": 1500, "state": "up", "address": ""}}}, "TOPO-033"),
     "no check": ({"check": output("", 125)}, "TOPO-034"),
     "another program's check": ({"check": output("hello")}, "TOPO-034"),
-    "findings that are none": ({"check": output([7])}, "TOPO-034"),
+    **{
+        f"findings that are none, {number}": ({"check": output(json.dumps(value))}, "TOPO-034")
+        for number, value in enumerate(NO_FINDINGS)
+    },
 }
 
 
@@ -124,20 +129,11 @@ def test_a_fault_is_found_on_its_node_alone(change: dict[str, Any], number: str)
     assert all(text.startswith("gpu1: ") for texts in found.values() for text in texts)
 
 
-def test_without_a_named_interface_the_one_with_the_nodes_address_counts() -> None:
-    questions = tuple(each._replace(interface="") for each in QUESTIONS)
-    links = {"ens7": {"mtu": 1500, "state": "up", "address": "10.1.0.11"}}
-    texts = {"gpu0": answer(interfaces={}), "gpu1": answer(interfaces=links)}
-    answers = {node: read_answer(json.dumps(text)) for node, text in texts.items()}
-    told = [each.found for each in judge(questions, answers, {}, {}, NOW) if each.id in ("TOPO-032", "TOPO-033")]
-    assert told == ["gpu1: ens7 is up", "gpu1: ens7 has an MTU of 1500"]
-
-
 DAMAGED = {
     "empty": "",
     "no object": "[]",
     "deep": "[" * 5000,
-    "nan": '{"time": NaN}',
+    "nan": '{"ports": NaN}',
     "a field more": json.dumps(answer(more=1)),
     "a field less": json.dumps({name: value for name, value in answer().items() if name != "ports"}),
     "negative size": json.dumps(answer(model={"files": {"a": [-1, "1" * 64]}, "failure": "", "free": 0})),
@@ -145,7 +141,6 @@ DAMAGED = {
     "long text": json.dumps(answer(ports={"20000": "x" * 100_000})),
     "many ports": json.dumps(answer(ports={str(number): "" for number in range(5000)})),
     "long": " " * (17 << 20),
-    "time": json.dumps(answer(time=1e300)),
 }
 
 
@@ -163,14 +158,6 @@ def test_findings_of_the_image_say_which_node_they_are_of_and_end_in_every_form(
     assert bad(findings)["NET-004"] == ["gpu1: 10.1.0.10 port 20000: refused\x1b[31m"]
     assert "\x1b" not in as_junit(findings, "drydock.topology")
     assert "NET-004" in as_text(findings)
-
-
-@pytest.mark.parametrize(
-    "value", [{}, [{"severity": "GOOD"}], [[]], [None], [{"severity": "FAIL"}] * 5000, "x"], ids=range(6)
-)
-def test_what_is_no_list_of_findings_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"found|expected"):
-        read_findings(read_answer(json.dumps(answer(check=output(json.dumps(value))))).check)
 
 
 def test_another_machine_than_the_recorded_one_is_found() -> None:
@@ -209,11 +196,11 @@ def test_an_image_that_only_one_node_runs_is_compared_with_no_other() -> None:
     questions = (QUESTIONS[0]._replace(images=("router:latest",)), QUESTIONS[1])
     own = answer(images={"router:latest": {"id": f"sha256:{'3' * 64}", "digests": [], "failure": ""}})
     answers = {"gpu0": read_answer(json.dumps(own)), "gpu1": read_answer(json.dumps(answer()))}
-    assert bad(judge(questions, answers, {}, {}, NOW)) == {}
+    assert bad(evaluate(questions, answers, {}, {})) == {}
 
 
 def test_a_node_that_nobody_heard_of_is_a_finding() -> None:
-    findings = judge(QUESTIONS, {"gpu0": "ssh: connect to host 10.1.0.10 port 22: refused"}, {}, {}, NOW)
+    findings = evaluate(QUESTIONS, {"gpu0": "ssh: connect to host 10.1.0.10 port 22: refused"}, {}, {})
     assert bad(findings) == {
         "TOPO-020": ["gpu0: ssh: connect to host 10.1.0.10 port 22: refused", "gpu1: did not answer"]
     }
@@ -224,7 +211,7 @@ def test_the_figure_of_an_all_reduce_is_told_though_nothing_is_wrong() -> None:
     figure = {"id": "NET-011", "severity": "PASS", "found": "43.10 GB/s", "text": "t"}
     told = answer(fabric=output({"program": "nccl-tests", "findings": [figure]}))
     answers = {each.node: read_answer(json.dumps(told)) for each in questions}
-    found = [each for each in judge(questions, answers, {}, {}, NOW) if each.id == "NET-011"]
+    found = [each for each in evaluate(questions, answers, {}, {}) if each.id == "NET-011"]
     assert [(each.severity, each.found) for each in found] == [
         ("INFO", "gpu0: 43.10 GB/s"),
         ("INFO", "gpu1: 43.10 GB/s"),
@@ -247,7 +234,7 @@ def test_an_all_reduce_that_fails_is_a_finding_of_its_node(said: Any, number: st
     questions = measured(QUESTIONS)
     good = answer(fabric=output({"findings": []}))
     answers = {"gpu0": read_answer(json.dumps(good)), "gpu1": read_answer(json.dumps(answer(fabric=said)))}
-    assert bad(judge(questions, answers, {}, {}, NOW)) == {number: [text]}
+    assert bad(evaluate(questions, answers, {}, {})) == {number: [text]}
 
 
 def test_all_nodes_of_a_kind_measure_together() -> None:
@@ -260,4 +247,4 @@ def test_a_node_alone_measures_over_its_own_devices() -> None:
     one = measured(QUESTIONS[:1])[0]
     assert one.fabric == ("fabric", "--json")
     plan = topologies.disaggregated(1, 1)
-    assert measured(asked(plan, topologies.variant(plan.variant), {})[:1])[0].fabric == ()
+    assert measured(node_requests(plan, topologies.variant(plan.variant), {})[:1])[0].fabric == ()

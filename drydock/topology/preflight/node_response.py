@@ -51,14 +51,6 @@ class Model(Record):
     free: Whole
 
 
-class Interface(Record):
-    """A network interface."""
-
-    mtu: Whole
-    state: Name
-    address: Name
-
-
 class Chip(Record):
     """What hccn_tool says of a chip."""
 
@@ -68,26 +60,24 @@ class Chip(Record):
     ping: Annotated[dict[Name, Output], Field(max_length=1024)]
 
 
-class NodeAnswer(Record):
+class NodeResponse(Record):
     """What one machine answered."""
 
-    time: float = Field(ge=0, lt=1e11)
     images: Annotated[dict[Name, NodeImage], Field(max_length=64)]
     model: Model | None
     ports: Annotated[dict[Name, Text], Field(max_length=4096)]
-    interfaces: Annotated[dict[Name, Interface], Field(max_length=4096)]
     chips: Annotated[dict[Name, Chip], Field(max_length=256)]
     check: Output
     facts: Output
     fabric: Output | None
 
 
-def read_answer(text: str) -> NodeAnswer:
+def read_answer(text: str) -> NodeResponse:
     """Parse an answer. Raises ValueError that says what is wrong with it."""
     if len(text) > AT_MOST:
         raise ValueError(f"found {len(text)} characters, expected at most {AT_MOST}")
     try:
-        return NodeAnswer.model_validate(loads(text))
+        return NodeResponse.model_validate(loads(text))
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg']}") from error

@@ -11,10 +11,12 @@ from drydock.core.files import compact
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.docker import docker_argv
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.arguments import is_ip
+from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render.parts import Placed, addresses, by_node, placed
-from drydock.topology.words import is_ip
 
+PEERS = "--peers"
+"""With it, the image's check opens and tries the ports of the plan, and compares clocks, interfaces and MTUs."""
 PROGRAM = Path(__file__).with_name("node.py")
 WAIT = 30
 """Seconds that a machine waits for the others to begin their check."""
@@ -22,7 +24,7 @@ WAIT_TO_MEASURE = 120
 """The same for an all-reduce, which each machine begins after its check."""
 
 
-class AskedNode(NamedTuple):
+class NodeRequest(NamedTuple):
     """What one machine is asked."""
 
     node: str
@@ -31,7 +33,7 @@ class AskedNode(NamedTuple):
     model: str
     """A folder; empty for a model of the hub."""
     ports: tuple[int, ...]
-    interface: str
+    """Those that the image's check does not try: the router's, and all of a machine without peers."""
     chips: tuple[int, ...]
     others: tuple[str, ...]
     """Recorded addresses of chips of other machines."""
@@ -52,35 +54,40 @@ class AskedNode(NamedTuple):
     @property
     def question(self) -> str:
         """The only argument of node.py."""
-        left_out = ("ranks", "interface", "node")
+        left_out = ("ranks", "node")
         told = {name: value for name, value in self._asdict().items() if name not in left_out}
         return base64.b64encode(compact(told).encode()).decode()
 
 
-def asked(plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]) -> tuple[AskedNode, ...]:
+def node_requests(
+    plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]
+) -> tuple[NodeRequest, ...]:
     """Return what each node is asked, sorted by node. `chips`: node → device → recorded address. Raises InputError."""
     nodes = by_node(placed(plan, variant))
-    return tuple(_asked(plan, node, nodes.get(node, ()), chips) for node in addresses(plan))
+    return tuple(_node_request(plan, node, nodes.get(node, ()), chips) for node in addresses(plan))
 
 
-def _asked(plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]) -> AskedNode:
+def _node_request(
+    plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]
+) -> NodeRequest:
     router = plan.router if plan.router and plan.router.node == node else None
     images = {*(item.container.image for item in ranks), *([router.image] if router else [])}
-    ports = {port for item in ranks for port in item.rank.ports.values()} | ({router.port} if router else set())
-    address = addresses(plan)[node]
     first = ranks[0] if ranks else None
-    return AskedNode(
+    check = _check(plan, node, first) if first else ()
+    own = {port for item in ranks for port in item.rank.ports.values()} if PEERS not in check else set()
+    ports = own | ({router.port} if router else set())
+    address = addresses(plan)[node]
+    return NodeRequest(
         node=node,
         address=address if is_ip(address) else "",
         images=tuple(sorted(images)),
         model=plan.model if plan.model.startswith("/") else "",
         ports=tuple(sorted(ports)),
-        interface=first.env.get("GLOO_SOCKET_IFNAME", "") if first else "",
         chips=tuple(sorted(chips.get(node, {}))),
         others=tuple(next(iter(found.values())) for other, found in sorted(chips.items()) if other != node and found),
         container=_container(first) if first else (),
         groups=tuple(name for name in first.container.groups if not name.isdigit()) if first else (),
-        check=_check(plan, node, first) if first else (),
+        check=check,
         ranks=tuple(ranks),
     )
 
@@ -103,12 +110,12 @@ def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
     return check_words(peers, ports, item.rank.ports["status"])
 
 
-def measured(asked: Sequence[AskedNode]) -> tuple[AskedNode, ...]:
+def measured(asked: Sequence[NodeRequest]) -> tuple[NodeRequest, ...]:
     """Return the questions with an all-reduce over all machines of one kind: the same cards, as many on each.
 
     A machine of its kind alone measures over its own devices, if it has several.
     """
-    kinds: dict[tuple[str, int], list[AskedNode]] = {}
+    kinds: dict[tuple[str, int], list[NodeRequest]] = {}
     for each in asked:
         if each.container:
             first = each.ranks[0].rank
@@ -117,7 +124,7 @@ def measured(asked: Sequence[AskedNode]) -> tuple[AskedNode, ...]:
     return tuple(each._replace(fabric=words.get(each.node, ())) for each in asked)
 
 
-def _fabric(alike: Sequence[AskedNode], number: int) -> tuple[str, ...]:
+def _fabric(alike: Sequence[NodeRequest], number: int) -> tuple[str, ...]:
     """Return the all-reduce of one machine. The machines meet at a port of the plan, which firewalls let through."""
     first = alike[0].ranks[0].rank
     if len(alike) == 1:
@@ -132,5 +139,5 @@ def check_words(peers: Collection[str], ports: Collection[int], status: int) -> 
     if not peers:
         return ("check", "--json")
     numbers = ",".join(map(str, sorted({*ports} - {status})))
-    words = ("check", "--json", "--peers", ",".join(sorted(peers)), "--peer-ports", numbers)
+    words = ("check", "--json", PEERS, ",".join(sorted(peers)), "--peer-ports", numbers)
     return (*words, "--peers-wait", str(WAIT), "--status-port", str(status))

@@ -15,9 +15,9 @@ from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import auto
 from drydock.topology import init
-from drydock.topology.asked import Entrypoint, model_folder
+from drydock.topology.entrypoint_client import Entrypoint, model_folder
 from drydock.topology.plan import Images, plan
-from drydock.topology.planned import Because, Rank, TopologyPlan, read_plan
+from drydock.topology.plan_model import Because, Rank, TopologyPlan, read_plan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Topology
 
@@ -25,11 +25,12 @@ ROUTER = "router"
 """The target of the router's image."""
 
 
-def begin(hosts: Path, output: Path, model: str, target: str) -> None:
+def begin(hosts: Path, output: Path, model: str, target: str, shape: str = "") -> None:
     """Write a topology.yaml for recorded hosts. Raises InputError, TargetError and HostError."""
     found = init.find_hosts(hosts)
+    groups = init.groups_of(shape, len(found))
     chosen = find(read_matrix(ROOT), target).id if target else _fitting(found)
-    init.write(output, init.text_of(found, output.absolute().parent, model, chosen))
+    init.write(output, init.text_of(init.nodes_of(found, output.absolute().parent), groups, model, chosen))
 
 
 def _fitting(hosts: dict[str, Path]) -> str:

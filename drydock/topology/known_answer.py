@@ -1,0 +1,547 @@
+"""The known answer of a topology: each prefill server with each decode server, and the way through the router. IO.
+
+A pair is asked as vllm-router asks it: the prefill server computes the prompt and tells where its KV cache is; the
+decode server gets that with the same prompt. The answer must be what the prefill server says by itself, and the decode
+server's counter of tokens from other servers must rise by more than two blocks: a decode server that computes prompts
+itself answers right too (vllm-project/vllm#26896).
+
+The prompt counts upwards, because each next number depends on all that was read and leads by far. Tokens are compared
+up to the first one that leads by less than a nat: nearer ones can change places when bfloat16 rounds. Sources: vLLM
+docs, features, nixl_connector_usage; drydock, measured with vLLM 0.32, nixl 1.5.1 and SmolLM2-135M.
+
+`topology verify` imports this file. A Job in a cluster and `docker compose exec` run it in an image, so it needs
+nothing but Python 3.10. Its argument is what `KnownTopology.of` reads, as JSON; VLLM_API_KEY is the key of the servers.
+Every answer is bounded in size and time, whoever gives it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+API_KEY = "VLLM_API_KEY"
+FAILED = 19
+"""Exit code, as of drydock/core/errors.py, VerifyError."""
+SECONDS = 300.0
+"""For one answer: the first request can compile kernels. As entrypoints/serve/health.py, PATIENCE."""
+CONNECT = 5.0
+"""Seconds for a connection between machines of one network."""
+LARGEST = 4 << 20
+"""Bytes of an answer; the metrics of a server with eight engines have 0.5 MB."""
+TOKENS = 12
+"""Of an answer: two or three numbers."""
+NAT = 1.0
+"""Natural logarithm of how many times likelier a token must be than the next one to be compared."""
+COUNTED = 5.0
+"""Seconds until a counter must have risen: vLLM tells its counters with the next step of the engine."""
+NUMBERS = range(1000, 8000)
+"""Where a count begins: numbers of four digits have the same number of tokens."""
+FIRST = 16
+"""Numbers of the question that tells how many tokens a number has."""
+BLOCKS = 2
+REMOTE = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+"""What a router sends to a prefill server (vLLM 0.32, examples/online_serving; vllm-router 0.1.17)."""
+
+
+class NoAnswer(Exception):  # noqa: N818 - a server that is starting gives none
+    """A server cannot be reached, or answers too slowly, too much, or not in JSON."""
+
+
+class WrongAnswer(Exception):  # noqa: N818 - an answer, not an error of this program
+    """An answer is wrong, or missing."""
+
+
+class Unproven(Exception):  # noqa: N818 - as above
+    """Servers do not answer right. `problems` has a line for each, `right` what answered."""
+
+    def __init__(self, problems: Sequence[str], right: Sequence[str] = ()) -> None:
+        super().__init__(*problems)
+        self.problems, self.right = tuple(problems), tuple(right)
+
+
+class Pair(NamedTuple):
+    """A prefill and a decode server that answered together."""
+
+    prefill: str
+    """Empty for the way through the router, which chooses."""
+    decode: str
+    tokens: int
+    """Of the prompt."""
+    transferred: int
+    """How many of them the decode server got from the prefill server."""
+    answer: str
+
+    @property
+    def line(self) -> str:
+        """Say what was shown."""
+        way = f"{self.prefill or 'router'} → {self.decode}"
+        return f"{way}: right, {self.transferred} of {self.tokens} tokens of the prompt transferred"
+
+
+class ShownAnswers(NamedTuple):
+    """What was asked and answered."""
+
+    pairs: tuple[Pair, ...] = ()
+    alone: tuple[str, ...] = ()
+    """Servers that answer whole requests, and did."""
+    router: Pair | None = None
+    block: int = 0
+    """Tokens of a block."""
+
+    @property
+    def text(self) -> str:
+        """Return a line for each pair and server."""
+        pairs = (pair.line for pair in (*self.pairs, *([self.router] if self.router else [])))
+        return "".join(f"{line}\n" for line in (*pairs, *(f"{name}: answers right" for name in self.alone)))
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Return everything as a JSON object; `read` reads it back."""
+        router = self.router._asdict() if self.router else None
+        return {**self._asdict(), "pairs": [pair._asdict() for pair in self.pairs], "router": router}
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> ShownAnswers:
+        """Return what `json` returned. Raises LookupError and TypeError."""
+        router = Pair(**found["router"]) if found["router"] else None
+        return cls(tuple(Pair(**pair) for pair in found["pairs"]), tuple(found["alone"]), router, found["block"])
+
+
+# --- servers over HTTP ----------------------------------------------------------------------------------------------
+
+
+class Reply(NamedTuple):
+    """An answer."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """Return the body as text."""
+        return self.body.decode(errors="replace")
+
+    def json(self) -> dict[str, Any]:
+        """Return the body as an object. Raises NoAnswer."""
+        try:
+            value = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise NoAnswer(f"an answer that is no JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise NoAnswer(f"an answer that is no JSON object: {type(value).__name__}")
+        return value
+
+
+Ask = Callable[[str, "Mapping[str, Any] | None", float], Reply]
+"""GETs an address, or POSTs a question to it, within so many seconds. Raises NoAnswer."""
+
+
+def ask(url: str, question: Mapping[str, Any] | None = None, seconds: float = 10.0, *, key: str = "") -> Reply:
+    """Return a server's answer within `seconds`, without proxies and redirects. Raises NoAnswer.
+
+    `key`: the API key that it sends, if the server requires one.
+    """
+    end = time.monotonic() + seconds
+    where = urlsplit(url)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=min(CONNECT, seconds))
+    try:
+        connection.connect()
+        connection.sock.settimeout(None)
+        watch = threading.Timer(max(end - time.monotonic(), 0.0), _interrupt, (connection.sock,))
+        watch.daemon = True
+        watch.start()
+        try:
+            body = None if question is None else json.dumps(question)
+            connection.request("GET" if body is None else "POST", where.path or "/", body, headers)
+            response = connection.getresponse()
+            found = Reply(response.status, response.read(LARGEST + 1))
+        finally:
+            watch.cancel()
+    except (OSError, http.client.HTTPException) as error:
+        raise NoAnswer(str(error) or type(error).__name__) from error
+    finally:
+        connection.close()
+    if time.monotonic() > end:
+        raise NoAnswer("an answer that does not end in time")
+    if len(found.body) > LARGEST:
+        raise NoAnswer(f"an answer of more than {LARGEST >> 20} MiB")
+    return found
+
+
+def _interrupt(sock: socket.socket) -> None:
+    """End what waits for a server. A timeout of the socket begins again with each byte."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+class KnownServer(NamedTuple):
+    """A server that answers requests."""
+
+    role: str
+    """prefill, decode or serve."""
+    name: str
+    url: str
+
+
+class KnownTopology:
+    """The servers of a topology and its router, asked with one key."""
+
+    def __init__(self, servers: Sequence[KnownServer], router: str, ask: Ask) -> None:
+        self.servers, self.router, self._ask = tuple(servers), router, ask
+
+    @classmethod
+    def of(cls, question: Mapping[str, Any], ask: Ask) -> KnownTopology:
+        """Return the servers of a JSON object: `servers` with role, name, host, port and count; `router`, a URL.
+
+        With a count, the host has an address for each of so many servers, such as a headless Service. Raises Unproven.
+        """
+        servers = [server for each in question["servers"] for server in _found(each)]
+        return cls(servers, question["router"], ask)
+
+    def of_role(self, role: str) -> tuple[KnownServer, ...]:
+        """Return the servers of a role."""
+        return tuple(server for server in self.servers if server.role == role)
+
+    def metrics(self, server: KnownServer) -> str:
+        """Return a server's metrics. Raises WrongAnswer."""
+        return self._answered(f"{server.url}/metrics", None).text
+
+    def model(self, server: KnownServer) -> str:
+        """Return the name of the served model. Raises WrongAnswer."""
+        served = self.post(f"{server.url}/v1/models", None).get("data")
+        if not (isinstance(served, list) and served and isinstance(served[0], dict) and served[0].get("id")):
+            raise WrongAnswer("/v1/models names no model")
+        return str(served[0]["id"])
+
+    def post(self, address: str, question: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the answer to a question as JSON. Raises WrongAnswer."""
+        try:
+            return self._answered(address, question).json()
+        except NoAnswer as error:
+            raise WrongAnswer(f"{address}: {error}") from error
+
+    def _answered(self, address: str, question: Mapping[str, Any] | None) -> Reply:
+        try:
+            reply = self._ask(address, question, SECONDS)
+        except NoAnswer as error:
+            raise WrongAnswer(f"{address}: no answer: {error}") from error
+        if reply.status != http.client.OK:
+            raise WrongAnswer(f"{address}: {reply.status} {reply.text[:300]}")
+        return reply
+
+
+def _found(each: Mapping[str, Any]) -> Iterator[KnownServer]:
+    """Yield the servers behind a host's name. Raises Unproven if they are not as many as expected."""
+    role, name, host, port, count = (each[key] for key in ("role", "name", "host", "port", "count"))
+    if not count:
+        yield KnownServer(role, name, url_of(host, port))
+        return
+    try:
+        answers = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError as error:
+        raise Unproven([f"{host}: no address: {error}; no server of {name} is ready"]) from error
+    addresses = sorted({str(answer[4][0]) for answer in answers})
+    if len(addresses) != count:
+        raise Unproven([f"{host}: found {len(addresses)} ready servers ({', '.join(addresses)}), expected {count}"])
+    yield from (KnownServer(role, f"{name} {address}", url_of(address, port)) for address in addresses)
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a server."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+# --- counters -------------------------------------------------------------------------------------------------------
+
+BY_SOURCE = "vllm:prompt_tokens_by_source_total"
+CACHE = "vllm:cache_config_info"
+LONGEST = 8192
+"""Characters of a line."""
+USUAL_BLOCK = 128
+"""Tokens of a block where a server does not tell it: the largest usual size (CPU, Gaudi, Ascend)."""
+_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"(?:,|$)', re.ASCII)
+
+
+def total(text: str, name: str, **labels: str) -> float | None:
+    """Return the sum of a metric over all samples with these labels, of every engine; None if there is none.
+
+    Only the lines of the metric are parsed. Raises ValueError. Sources: Prometheus docs, exposition formats; vLLM 0.32
+    v1/metrics/loggers.py.
+    """
+    found = [value for has, value in _samples(text, name) if labels.items() <= has.items()]
+    return sum(found) if found else None
+
+
+def tokens_received(text: str) -> float:
+    """Return how many tokens of prompts came from other servers. Raises ValueError."""
+    return total(text, BY_SOURCE, source="external_kv_transfer") or 0.0
+
+
+def block_size(text: str) -> int:
+    """Return the tokens of one block. Raises ValueError."""
+    sizes = [has["block_size"] for has, _ in _samples(text, CACHE) if has.get("block_size", "").isdigit()]
+    return max((int(size[:6]) for size in sizes), default=USUAL_BLOCK)
+
+
+def _samples(text: str, name: str) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield labels and value of each sample of a metric. Raises ValueError for a line that is none."""
+    for line in text.splitlines():
+        if line.startswith((f"{name}{{", f"{name} ")):
+            if len(line) > LONGEST:
+                raise ValueError(f"{name}: a line of {len(line)} characters, expected at most {LONGEST}")
+            labels, _, value = line.removeprefix(name).strip().rpartition(" ")
+            yield _labels(labels.strip(), line), _number(value, line)
+
+
+def _labels(text: str, line: str) -> dict[str, str]:
+    if not text:
+        return {}
+    inner = text[1:-1]
+    found = [*_LABEL.finditer(inner)]
+    if not (text.startswith("{") and text.endswith("}")) or sum(len(each[0]) for each in found) != len(inner):
+        raise ValueError(f"no labels of a metric: {line[:200]}")
+    return {each[1]: each[2] for each in found}
+
+
+def _number(text: str, line: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"no number at the end: {line[:200]}")
+    return value
+
+
+# --- prefill and decode ---------------------------------------------------------------------------------------------
+
+
+def prove(topology: KnownTopology) -> ShownAnswers:
+    """Ask every pair of prefill and decode, or every server, and then the router.
+
+    Raises Unproven with every pair that does not answer, answers wrong or moves nothing.
+    """
+    prefills, decodes = topology.of_role("prefill"), topology.of_role("decode")
+    if prefills and decodes:
+        return _disaggregated(topology, prefills, decodes)
+    return _whole(topology, topology.of_role("serve"))
+
+
+def _disaggregated(
+    topology: KnownTopology, prefills: Sequence[KnownServer], decodes: Sequence[KnownServer]
+) -> ShownAnswers:
+    try:
+        model = topology.model(prefills[0])
+        block = max(block_size(topology.metrics(server)) for server in (*prefills, *decodes))
+        count = _numbers(topology, prefills[0], model, BLOCKS * block)
+    except (WrongAnswer, ValueError) as error:
+        raise Unproven([f"known answer: {error}"]) from error
+    pairs, problems = [], []
+    for prefill in prefills:
+        for decode in decodes:
+            try:
+                pairs.append(_pair(topology, (prefill, decode), _question(model, count), BLOCKS * block))
+            except (WrongAnswer, ValueError) as error:
+                problems.append(f"{prefill.name} → {decode.name}: {error}")
+    through = None
+    if topology.router and not problems:
+        try:
+            through = _through(topology, prefills[0], decodes, _question(model, count), BLOCKS * block)
+        except (WrongAnswer, ValueError) as error:
+            problems.append(f"router: {error}")
+    if problems:
+        raise Unproven(problems, [f"{pair.prefill} → {pair.decode}" for pair in pairs])
+    return ShownAnswers(pairs=tuple(pairs), router=through, block=block)
+
+
+def _pair(
+    topology: KnownTopology, pair: tuple[KnownServer, KnownServer], question: Mapping[str, Any], least: int
+) -> Pair:
+    """Ask one pair. Raises WrongAnswer."""
+    prefill, decode = pair
+    before = _received(topology, decode)
+    first = {**question, "max_tokens": 1, "min_tokens": 1, "logprobs": None, "kv_transfer_params": REMOTE}
+    where = topology.post(f"{prefill.url}/v1/completions", first).get("kv_transfer_params")
+    if not isinstance(where, dict):
+        raise WrongAnswer("the prefill server does not tell where its KV cache is (kv_transfer_params)")
+    found = _complete(topology, decode.url, {**question, "kv_transfer_params": where})
+    own = _complete(topology, prefill.url, question)
+    _check_same(found, own)
+    (moved,) = _rises(topology, {decode: before}, least).values()
+    _check_moved(moved, found.prompt, least, decode.name)
+    return Pair(prefill.name, decode.name, found.prompt, int(moved), found.text)
+
+
+def _through(
+    topology: KnownTopology,
+    prefill: KnownServer,
+    decodes: Sequence[KnownServer],
+    question: Mapping[str, Any],
+    least: int,
+) -> Pair:
+    """Ask through the router. Raises WrongAnswer."""
+    before = {each: _received(topology, each) for each in decodes}
+    found = _complete(topology, topology.router, question)
+    _check_same(found, _complete(topology, prefill.url, question))
+    rises = _rises(topology, before, least)
+    moved = sum(rises.values())
+    _check_moved(moved, found.prompt, least, " or ".join(each.name for each in decodes))
+    chosen = max(rises, key=lambda server: rises[server])
+    return Pair("", chosen.name, found.prompt, int(moved), found.text)
+
+
+def _check_same(found: Answer, own: Answer) -> None:
+    """Raise WrongAnswer if an answer is not the one that the prefill server gives by itself."""
+    sure = next((place for place, lead in enumerate(own.leads) if lead < NAT), len(own.leads))
+    if not sure:
+        raise WrongAnswer(f"nothing to compare: the first token of {own.text!r} leads by less than {NAT:g} nat")
+    if len(found.tokens) != len(own.tokens) or found.tokens[:sure] != own.tokens[:sure]:
+        raise WrongAnswer(f"wrong answer: {found.text!r}, but the prefill server by itself says {own.text!r}")
+
+
+def _check_moved(moved: float, prompt: int, least: int, decode: str) -> None:
+    if prompt <= least:
+        raise WrongAnswer(f"the prompt had {prompt} tokens, expected more than two blocks, {least}")
+    if moved < least:
+        text = f"{decode} computed the prompt itself: it got {moved:.0f} of {prompt} tokens from a prefill server"
+        raise WrongAnswer(f"{text} ({BY_SOURCE}, source external_kv_transfer)")
+
+
+def _rises(topology: KnownTopology, before: Mapping[KnownServer, float], least: int) -> dict[KnownServer, float]:
+    """Return how much each server's counter rose, after waiting for the rise that is expected of all together."""
+    end = time.monotonic() + COUNTED
+    while True:
+        found = {server: _received(topology, server) - count for server, count in before.items()}
+        if sum(found.values()) >= least or time.monotonic() > end:
+            return found
+        time.sleep(0.2)
+
+
+def _received(topology: KnownTopology, server: KnownServer) -> float:
+    return tokens_received(topology.metrics(server))
+
+
+# --- whole requests -------------------------------------------------------------------------------------------------
+
+
+def _whole(topology: KnownTopology, servers: Sequence[KnownServer]) -> ShownAnswers:
+    """Ask servers that answer whole requests, and the router. Raises Unproven."""
+    if not servers:
+        raise Unproven(["found no server to ask"])
+    problems, alone = [], []
+    for server in servers:
+        try:
+            question = _question(topology.model(server), FIRST)
+            own = _complete(topology, server.url, question)
+            if topology.router:
+                _check_same(_complete(topology, topology.router, question), own)
+            alone.append(server.name)
+        except WrongAnswer as error:
+            problems.append(f"{server.name}: {error}")
+    if problems:
+        raise Unproven(problems, alone)
+    return ShownAnswers(alone=tuple(alone))
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """A greedy answer."""
+
+    text: str
+    tokens: tuple[str, ...]
+    leads: tuple[float, ...]
+    """By how much each token leads, in nats."""
+    prompt: int
+    """Tokens of the prompt."""
+
+
+def _question(model: str, count: int) -> dict[str, Any]:
+    """Return a question that no server has seen: a count from a random number, in a prefix cache of its own."""
+    first = NUMBERS[secrets.randbelow(len(NUMBERS))]
+    return {
+        "model": model,
+        "prompt": ", ".join(map(str, range(first, first + count))) + ",",
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "seed": 0,
+        "top_p": 1,
+        "top_k": 0,
+        "repetition_penalty": 1,
+        "logprobs": 2,
+        "ignore_eos": True,
+        "cache_salt": secrets.token_hex(16),
+    }
+
+
+def _numbers(topology: KnownTopology, server: KnownServer, model: str, least: int) -> int:
+    """Return how many numbers a prompt of more than `least` tokens has. Raises WrongAnswer."""
+    tokens = _complete(topology, server.url, {**_question(model, FIRST), "max_tokens": 1}).prompt
+    if tokens < FIRST:
+        raise WrongAnswer(f"a prompt of {FIRST} numbers has {tokens} tokens, expected one for each number at least")
+    return math.ceil((least + 1) * FIRST / tokens) + 2
+
+
+def _complete(topology: KnownTopology, address: str, question: Mapping[str, Any]) -> Answer:
+    """Return a server's answer. Raises WrongAnswer for one of another shape."""
+    found = topology.post(f"{address}/v1/completions", question)
+    try:
+        choice = found["choices"][0]
+        likely = choice["logprobs"]
+        tokens = tuple(str(token) for token in likely["tokens"])
+        leads = tuple(map(_lead, tokens, likely["token_logprobs"], likely["top_logprobs"]))
+        return Answer(str(choice["text"]), tokens, leads, int(found["usage"]["prompt_tokens"]))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise WrongAnswer(f"{address}: an answer of another shape: {error!r}") from error
+
+
+def _lead(token: str, own: float, best: Mapping[str, float]) -> float:
+    """Return by how many nats a token leads; 0 if nothing tells the next one."""
+    others = [float(value) for name, value in best.items() if name != token]
+    return float(own) - max(others) if others else 0.0
+
+
+# --- in an image ----------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Ask the topology of the last argument, and print what was shown; `--json` before it: as JSON."""
+    try:
+        shown = prove(KnownTopology.of(json.loads(argv[-1]), partial(ask, key=env.get(API_KEY, ""))))
+    except Unproven as error:
+        lines = (*error.problems, *(f"{name}: right" for name in error.right))
+        sys.stderr.write("".join(f"{_printable(line)}\n" for line in lines))
+        return FAILED
+    sys.stdout.write(f"{json.dumps(shown.json)}\n" if "--json" in argv[:-1] else _printable(shown.text))
+    return 0
+
+
+def _printable(text: str) -> str:
+    """Return text of a server as a terminal may get it."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

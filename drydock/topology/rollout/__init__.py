@@ -1,1 +1,0 @@
-"""A planned topology is started, proved, watched, replaced and stopped, on Compose or by Ansible."""

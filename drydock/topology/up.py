@@ -1,0 +1,150 @@
+"""The tasks topology up and down: the engine's own command, then the known answer. IO."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import EngineError, InputError, nearest
+from drydock.core.files import compact, parse_json
+from drydock.core.paths import ROOT
+from drydock.engine import compose as plugin
+from drydock.model.record import IDENTIFIER_AT_MOST
+from drydock.run.access import API_KEY
+from drydock.run.docker import START_SECONDS
+from drydock.topology import keys, known_answer, verify
+from drydock.topology import tasks as topologies
+from drydock.topology.known_answer import ShownAnswers
+from drydock.topology.plan_model import TopologyPlan
+from drydock.topology.playbook.run import Ssh, playbook
+from drydock.topology.render import folder, hosts_of, write_plan
+from drydock.topology.render.parts import PYTHON, addresses, container_name, is_unpublished
+
+COMPOSE, ANSIBLE = "compose", "ansible"
+FORMATS = (COMPOSE, ANSIBLE)
+STDERR = 2
+_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "k8s")
+
+
+class Options(NamedTuple):
+    """The options of up and down."""
+
+    format: str = ""
+    output: str = ""
+    model: str = ""
+    target: str = ""
+    hosts: str = ""
+    """Folder with recorded hosts, for ranktables; without it, a topology.yaml's own."""
+    seconds: int = 0
+    """How long a start may take; 0: as the accelerator's record says."""
+    ssh: Ssh = Ssh()
+
+
+def up(file: Path, options: Options) -> ShownAnswers:
+    """Render a topology, start it by its engine's command, and ask for the known answer. Raises DrydockError."""
+    plan = topologies.planned(file, options.model, options.target)
+    _check_format(plan, options.format)
+    output = place(file, options.output)
+    write_plan(plan, options.format, output, hosts_of(file, plan, options.hosts))
+    secrets = keys.kept(output, keys.names(plan))
+    if options.format == ANSIBLE:
+        playbook(output, ("check", "ranktable", "run"), ssh=options.ssh, variables={"topology_secrets": secrets})
+        return verify.prove(plan, secrets.get(API_KEY, ""))
+    plugin.ensure()
+    _check_images(plan)
+    wait = str(options.seconds or patience(plan))
+    _run((*_compose(file, output), "up", "--wait", "--wait-timeout", wait, "--remove-orphans"))
+    return _prove_inside(plan, _compose(file, output))
+
+
+def down(file: Path, options: Options) -> None:
+    """Stop what `up` started, and remove its containers. Raises DrydockError."""
+    output = place(file, options.output)
+    started = [kind for kind in FORMATS if (output / folder.list_name(kind)).is_file()]
+    if len(started) != 1 and options.format not in started:
+        found = " and ".join(started) or "nothing that up started"
+        raise InputError(f"{output}: found {found}", hint="--output FOLDER, and --format if several formats are there")
+    if (options.format or started[0]) == ANSIBLE:
+        playbook(output, ("stop",), ssh=options.ssh)
+    else:
+        plugin.ensure()
+        _run((*_compose(file, output), "down", "--remove-orphans"))
+
+
+def logs(file: Path, options: Options, lines: int) -> None:
+    """Show the last lines of each container that `up` started by Compose. Raises EngineError."""
+    _run((*_compose(file, place(file, options.output)), "logs", "--tail", str(lines)))
+
+
+def _check_format(plan: TopologyPlan, kind: str) -> None:
+    """Raise InputError unless a format is named that starts something; a plan names its machines."""
+    if kind in _IN_CLUSTERS:
+        hint = "`./inv topology render PLAN --format kubernetes --output FOLDER`; its README has the cluster's commands"
+        raise InputError(f"--format {kind}: the cluster starts, watches and replaces it, not this program", hint=hint)
+    if not kind:
+        machines = ", ".join(f"{node} ({address})" for node, address in addresses(plan).items())
+        hint = "--format ansible starts it there by ssh; --format compose starts containers on this machine instead"
+        raise InputError(f"--format: missing; the plan's machines are {machines}", hint=hint)
+    if kind not in FORMATS:
+        raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
+
+
+def place(file: Path, output: str = "") -> Path:
+    """Return the folder of what is rendered: one that the user names, or `.cache/topology/NAME` in the checkout."""
+    return Path(output).absolute() if output else ROOT / ".cache" / "topology" / name_of(file)
+
+
+def name_of(file: Path) -> str:
+    """Return a topology's name: that of its file, or of the folder of a topology.yaml or plan.json."""
+    stem = file.absolute().parent.name if file.stem in ("topology", "plan") else file.stem
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:IDENTIFIER_AT_MOST].strip("-") or "topology"
+
+
+def patience(plan: TopologyPlan) -> int:
+    """Return the seconds that a first start may take: it loads weights and compiles."""
+    start = find(read_matrix(ROOT), plan.variant).run.start
+    return max(START_SECONDS, 60 * int(start.value.removesuffix("m")) if start else 0)
+
+
+# --- docker compose -------------------------------------------------------------------------------------------------
+
+
+def _compose(file: Path, output: Path) -> tuple[str, ...]:
+    return ("docker", "compose", "--project-name", f"drydock-{name_of(file)}", "--file", str(output / "compose.yaml"))
+
+
+def _check_images(plan: TopologyPlan) -> None:
+    """Raise EngineError for an image that is neither here nor in a registry: it must be built."""
+    wanted = {plan.image: plan.variant} | ({plan.router.image: topologies.ROUTER} if plan.router else {})
+    for image, target in wanted.items():
+        command = ("docker", "image", "inspect", image)
+        if is_unpublished(image) and subprocess.run(command, capture_output=True, check=False).returncode:
+            text = f"image {image}: not in this machine's engine, and no registry has it"
+            raise EngineError(text, hint=f"build it with ./inv build --target {target}")
+
+
+def _run(command: Sequence[str]) -> None:
+    """Run docker compose; what it tells goes to standard error. Raises EngineError."""
+    done = subprocess.run(command, stdout=STDERR, check=False, env={**os.environ, "COMPOSE_MENU": "0"})
+    if done.returncode:
+        hint = f"its messages are above; `{' '.join((*command[:6], 'logs'))}` shows the containers'"
+        raise EngineError(f"docker compose {command[6]}: exit {done.returncode}", hint=hint)
+
+
+def _prove_inside(plan: TopologyPlan, compose: Sequence[str]) -> ShownAnswers:
+    """Ask from a container of the project, which knows the nodes' names and has the key. Raises VerifyError."""
+    first = plan.replicas[0]
+    service = plan.router.name if plan.router else container_name(first, first.ranks[0])
+    words = (PYTHON, "-I", "-S", "-", "--json", compact(verify.question(plan)))
+    program = Path(known_answer.__file__).read_bytes()
+    done = subprocess.run(
+        (*compose, "exec", "--no-TTY", service, *words), input=program, capture_output=True, check=False
+    )
+    if done.returncode:
+        raise verify.failure(tuple(done.stderr.decode(errors="replace").splitlines()))
+    return ShownAnswers.read(parse_json(done.stdout.decode(), "known_answer.py", EngineError))

@@ -1,0 +1,114 @@
+"""The Job that asks for the known answer in a cluster, and the README of each format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_validate import validate
+
+from drydock.topology import known_answer
+from drydock.topology.plan_model import TopologyPlan
+from drydock.topology.render import readme, render
+from tests.support import topologies
+
+SCHEMAS = "1.36"
+LOCAL = "drydock/cpu-vllm0.32:0123456789ab"
+
+
+def rendered(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, str]:
+    return render(plan, topologies.variant(plan.variant), kind, {})
+
+
+def container(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, Any]:
+    job = yaml.safe_load(rendered(plan, kind)["verify/job.yaml"])
+    validate(job, SCHEMAS, strict=True)
+    (found,) = job["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "disaggregatedset"])
+def test_it_asks_each_ready_pod_of_both_roles_and_the_router(kind: str) -> None:
+    plan = topologies.disaggregated()
+    files, found = rendered(plan, kind), container(plan, kind)
+    services = {
+        name: yaml.safe_load(files[f"service-{name}.yaml"]) for name in ("prefills-api", "decodes-api", "router")
+    }
+
+    assert json.loads(found["args"][0]) == {
+        "router": "http://router:30000",
+        "servers": [
+            {"role": "decode", "name": "decodes", "host": "decodes-api", "port": 20000, "count": 1},
+            {"role": "prefill", "name": "prefills", "host": "prefills-api", "port": 20000, "count": 2},
+        ],
+    }
+    assert services["prefills-api"]["spec"]["clusterIP"] == services["decodes-api"]["spec"]["clusterIP"] == "None"
+    assert services["router"]["spec"]["ports"][0]["port"] == 30000
+    assert found["image"] == topologies.ROUTER_IMAGE
+    assert [each["name"] for each in found["env"]] == ["VLLM_API_KEY"]
+
+
+def test_without_a_router_it_asks_the_service_which_chooses() -> None:
+    (server,) = json.loads(container(topologies.two_nodes())["args"][0])["servers"]
+    assert server == {"role": "serve", "name": "big", "host": "big-api", "port": 20000, "count": 0}
+
+
+def test_its_program_is_what_topology_verify_runs_and_the_objects_of_the_topology_do_not_name_it() -> None:
+    files = rendered(topologies.disaggregated())
+    assert files["verify/known_answer.py"] == Path(known_answer.__file__).read_text()
+    assert yaml.safe_load(files["verify/kustomization.yaml"])["configMapGenerator"][0]["files"] == ["known_answer.py"]
+    assert not any("verify" in name for name in yaml.safe_load(files["kustomization.yaml"])["resources"])
+
+
+@pytest.mark.parametrize(
+    ("image", "local"),
+    [
+        (LOCAL, True),
+        ("drydock-stand-in/cpu:1", True),
+        ("mine:latest", True),
+        ("me/vllm:1", True),
+        (f"me/vllm@{topologies.DIGEST}", False),
+        ("registry.example/vllm:1", False),
+        ("localhost/vllm:1", False),
+        ("host:5000/vllm:1", False),
+        (topologies.IMAGE, False),
+    ],
+)
+def test_an_image_that_no_registry_has_is_pulled_by_no_format(image: str, local: bool) -> None:
+    plan = topologies.disaggregated(1, 1)
+    assert plan.router
+    plan = plan.model_copy(update={"image": image, "router": plan.router.model_copy(update={"image": image})})
+    pods = [text for path, text in rendered(plan).items() if "image:" in text and path.endswith(".yaml")]
+    services = yaml.safe_load(rendered(plan, "compose")["compose.yaml"])["services"].values()
+    variables = rendered(plan, "ansible")["host_vars/n0.yml"]
+
+    assert len(pods) == 4
+    assert [text.count("imagePullPolicy: Never") for text in pods] == [int(local)] * 4
+    assert {service.get("pull_policy") for service in services} == {"never" if local else None}
+    assert ("topology_images: !unsafe []" in variables) is local
+    assert ("topology_local_images: !unsafe []" in variables) is not local
+
+
+@pytest.mark.parametrize(
+    ("kind", "commands"),
+    [
+        ("compose", ("docker compose up --wait", "docker compose logs", "docker compose down")),
+        ("ansible", ("--tags ranktable,run", "--tags stop", "--tags logs", "--tags check")),
+        ("kubernetes", ("kubectl apply -k .", "kubectl apply -k verify", "job/verify", "kubectl rollout undo")),
+        ("disaggregatedset", ("kubectl apply -k .", "leaderworkerset --all")),
+    ],
+)
+def test_the_readme_has_the_engines_own_commands(kind: str, commands: tuple[str, ...]) -> None:
+    text = readme.text(topologies.disaggregated(), kind)
+    assert [each for each in commands if each not in text] == []
+    assert max(map(len, text.splitlines())) <= 160
+
+
+def test_a_secret_is_made_by_a_command_without_its_value() -> None:
+    assert readme.secret_command(("VLLM_API_KEY",)) == (
+        "printf 'VLLM_API_KEY=%s\\n' \"$(openssl rand -hex 32)\" | "
+        "kubectl create secret generic vllm-api-key --from-env-file=/dev/stdin"
+    )

@@ -1,0 +1,230 @@
+"""The known answer of a topology: which pairs answered, and whether the KV cache really travelled."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.core.errors import VerifyError
+from drydock.topology import known_answer as known
+from drydock.topology import verify
+from drydock.topology.known_answer import KnownTopology, ShownAnswers, Unproven
+from drydock.topology.plan_model import TopologyPlan
+from tests.support import topologies
+from tests.support.fake_topology import BLOCK, TOKENS_OF_A_NUMBER, Servers
+
+P0, P1, D0 = "10.2.0.10:20000", "10.2.0.11:20000", "10.2.0.12:20000"
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "COUNTED", 0.0)
+
+
+@pytest.fixture
+def servers() -> Servers:
+    found = Servers()
+    found.routes = D0
+    return found
+
+
+def prove(servers: Any, plan: TopologyPlan | None = None) -> ShownAnswers:
+    return known.prove(KnownTopology.of(verify.question(plan or topologies.disaggregated()), servers))
+
+
+def failure(servers: Any) -> str:
+    with pytest.raises(Unproven) as raised:
+        prove(servers)
+    return "\n".join((*raised.value.problems, *raised.value.right))
+
+
+def test_every_pair_and_the_router_are_asked(servers: Servers) -> None:
+    shown = prove(servers)
+
+    assert [(pair.prefill, pair.decode) for pair in shown.pairs] == [
+        ("prefills-0-0", "decodes-0-0"),
+        ("prefills-1-0", "decodes-0-0"),
+    ]
+    assert shown.router
+    assert shown.router.decode == "decodes-0-0"
+    assert all(pair.transferred == pair.tokens > 2 * BLOCK for pair in (*shown.pairs, shown.router))
+
+
+def test_a_prompt_is_longer_than_two_blocks_and_never_the_same(servers: Servers) -> None:
+    prove(servers)
+    asked = [question for base, question in servers.asked if base == D0]
+    lengths = {len(question["prompt"].split(", ")) * TOKENS_OF_A_NUMBER for question in asked}
+
+    assert min(lengths) > 2 * BLOCK
+    assert max(lengths) < 4 * BLOCK
+    assert len({question["cache_salt"] for question in asked}) == len(asked)
+
+
+def test_a_decode_server_gets_what_the_prefill_server_told(servers: Servers) -> None:
+    prove(servers)
+    first, told = (
+        next(q for base, q in servers.asked if base == each and "kv_transfer_params" in q) for each in (P0, D0)
+    )
+
+    assert first["kv_transfer_params"]["do_remote_decode"]
+    assert first["max_tokens"] == 1
+    assert told["kv_transfer_params"] == {"remote_engine_id": "e", "do_remote_prefill": True}
+    assert told["prompt"] == first["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"alone": {D0}}, "prefills-1-0 → decodes-0-0: decodes-0-0 computed the prompt itself: it got 0 of "),
+        ({"wrong": {P1}}, "prefills-1-0 → decodes-0-0: wrong answer"),
+        ({"lead": 0.5}, "leads by less than 1 nat"),
+        ({"tells": False}, "does not tell where its KV cache is"),
+        ({"down": {P1}}, "known answer: http://10.2.0.11:20000/metrics: no answer"),
+        ({"routes": ""}, "router: decodes-0-0 computed the prompt itself"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_topology_with_a_fault_is_not_ready(servers: Servers, change: dict[str, Any], said: str) -> None:
+    vars(servers).update(change)
+
+    assert said in failure(servers)
+
+
+def test_the_right_pairs_are_named_too(servers: Servers) -> None:
+    servers.wrong.add(P1)
+
+    assert failure(servers).endswith("\nprefills-0-0 → decodes-0-0")
+
+
+def test_servers_of_whole_requests_answer_alone(servers: Servers) -> None:
+    shown = prove(servers, topologies.two_nodes())
+
+    assert shown.alone == ("big-0-0",)
+    assert shown.pairs == ()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"choices": []}', b'{"choices": [{"logprobs": 3}]}', b"\xff"])
+def test_any_other_shape_of_an_answer_is_no_answer(servers: Servers, body: bytes) -> None:
+    def ask(url: str, question: object = None, seconds: float = 1.0) -> object:
+        reply = servers(url, question, seconds)  # type: ignore[arg-type] - passed on
+        return reply._replace(body=body) if url.startswith(f"http://{D0}/v1") else reply
+
+    assert "decodes-0-0" in failure(ask)
+
+
+# --- services of a cluster ------------------------------------------------------------------------------------------
+
+
+def service(count: int) -> dict[str, Any]:
+    return {"role": "serve", "name": "whole", "host": "whole-api", "port": 20000, "count": count}
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a name is known by."""
+    found = ["10.9.0.2", "10.9.0.1"]
+    answer = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 20000)) for address in found]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answer)
+    return found
+
+
+def test_each_address_of_a_service_is_a_server(addresses: list[str], servers: Servers) -> None:
+    shown = known.prove(KnownTopology.of({"servers": [service(2)], "router": ""}, servers))
+
+    assert shown.alone == tuple(f"whole {address}" for address in sorted(addresses))
+
+
+@pytest.mark.usefixtures("addresses")
+def test_fewer_servers_than_planned_are_not_enough(servers: Servers) -> None:
+    with pytest.raises(Unproven, match=r"whole-api: found 2 ready servers \(10\.9\.0\.1, 10\.9\.0\.2\), expected 3"):
+        KnownTopology.of({"servers": [service(3)], "router": ""}, servers)
+
+
+def test_a_service_without_an_address_has_no_ready_server(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> list[Any]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(Unproven, match=r"whole-api: no address: .*no server of whole is ready"):
+        KnownTopology.of({"servers": [service(1)], "router": ""}, servers)
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_shown_is_a_line_for_each_pair_and_is_read_back(servers: Servers) -> None:
+    shown = prove(servers, topologies.disaggregated(1, 1).model_copy(update={"router": None}))
+
+    (pair,) = shown.pairs
+    expected = f"{pair.tokens} of {pair.tokens} tokens of the prompt transferred"
+    assert shown.text == f"prefills-0-0 → decodes-0-0: right, {expected}\n"
+    assert ShownAnswers.read(json.loads(json.dumps(shown.json))) == shown
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ([{"role": "serve", "name": "a\x1b[31m", "host": "127.0.0.1", "port": 1, "count": 0}], b"no answer"),
+        ([], b"found no server to ask"),
+    ],
+)
+def test_the_program_runs_by_itself_as_in_an_image_and_its_exit_code_tells(servers: list[Any], said: bytes) -> None:
+    words = ("--json", json.dumps({"servers": servers, "router": ""}))
+    command = [sys.executable, "-I", "-S", "-", *words]
+    done = subprocess.run(command, input=Path(known.__file__).read_bytes(), capture_output=True, check=False)
+    assert done.returncode == known.FAILED == VerifyError.code
+    assert said in done.stderr
+    assert b"\x1b" not in done.stderr
+
+
+# --- counters -------------------------------------------------------------------------------------------------------
+
+TEXT = """\
+# HELP vllm:prompt_tokens_by_source_total of
+vllm:prompt_tokens_by_source_total{engine="0",model_name="a \\"b\\", c",source="external_kv_transfer"} 75.0
+vllm:prompt_tokens_by_source_total{engine="1",model_name="m",source="external_kv_transfer"} 1e2
+vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compute"} 102.0
+vllm:prompt_tokens_by_source_created{engine="0",source="external_kv_transfer"} 1.7e9
+vllm:cache_config_info{block_size="16",x="y"} 1.0
+vllm:cache_config_info{block_size="128",x="y"} 1.0
+vllm:num_requests_running 3
+"""
+RUNNING = "vllm:num_requests_running"
+
+
+def test_counters_are_summed_over_engines() -> None:
+    assert known.tokens_received(TEXT) == 175
+    assert known.total(TEXT, RUNNING) == 3
+    assert known.block_size(TEXT) == 128
+
+
+def test_what_is_not_counted_has_no_sum() -> None:
+    assert known.total("vllm:num_requests_running_created{} 1.0\n", RUNNING) is None
+    assert known.tokens_received("") == 0
+    assert known.block_size("") == known.USUAL_BLOCK
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm:num_requests_running{engine=0} 1.0",
+        'vllm:num_requests_running{engine="0" 1.0',
+        'vllm:num_requests_running{engine="0"} NaN',
+        'vllm:num_requests_running{engine="0"} inf',
+        "vllm:num_requests_running x",
+        f'vllm:num_requests_running{{engine="{"0" * 9000}"}} 1.0',
+    ],
+)
+def test_a_line_of_another_shape_is_an_error(line: str) -> None:
+    with pytest.raises(ValueError, match=r"no labels|no number|a line of"):
+        known.total(line, RUNNING)
+
+
+def test_lines_of_other_metrics_are_not_read() -> None:
+    assert known.total("vllm:num_requests_running_by_x{broken\n", RUNNING) is None
