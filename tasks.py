@@ -11,17 +11,17 @@ from invoke.collection import Collection
 from invoke.context import Context
 
 from bench import PARTS
-from drydock.bundle.verbs import CREATE, LOAD
-from drydock.config.matrix import matching, read_matrix
+from drydock.bundle.tasks import CREATE, LOAD
+from drydock.config.matrix import find, matching, read_matrix
 from drydock.core.console import emit
 from drydock.core.errors import InputError
 from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.model.record import dump
-from drydock.repo import program
-from drydock.repo.ci.verbs import VERBS
-from drydock.repo.verbs import after_dashes, chosen, report, terminal_columns, verb, words_of
+from drydock.repo import cli
+from drydock.repo.ci.tasks import VERBS
+from drydock.repo.task_helpers import after_dashes, chosen, report, terminal_columns, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
@@ -103,7 +103,8 @@ def schema(_: Context, check: bool = False, json: bool = False) -> None:
 
 ADVISORIES = {
     "advisories": "list known vulnerabilities of what the locks pin, and what could not be checked",
-    "database": "with --advisories: OSV records or Debian's tracker data in a file or folder; no network; repeatable",
+    "database": "with --advisories: OSV records in a file, all.zip or folder; uses no network; repeatable",
+    "ignore": "with --advisories: accept the vulnerability with this id or alias; repeatable",
 }
 UPGRADE = {
     "upgrade": "take the newest of everything that the stack allows; without it, valid pins stay",
@@ -116,7 +117,7 @@ OUTDATED = {"outdated": "write nothing; list what a new lock would change, and n
 @verb(
     name="resolve",
     default=True,
-    iterable=["context", "database", "supplied", "upgrade_package"],
+    iterable=["context", "database", "ignore", "supplied", "upgrade_package"],
     help=EACH | CHECK | CONTEXT | OUTDATED | UPGRADE | ADVISORIES | JSON,
 )
 def lock(
@@ -129,19 +130,20 @@ def lock(
     json: bool = False,
     context: Words = NONE,
     database: Words = NONE,
+    ignore: Words = NONE,
     supplied: Words = NONE,
     upgrade_package: Words = NONE,
 ) -> None:
     """Pin all inputs of an image by hash in images/VARIANT/lock.json. Valid pins stay."""
-    from drydock.examine import verbs
+    from drydock.examine import tasks
     from drydock.inputs import overrides
     from drydock.lock import lockfile
     from drydock.lock.drift import find
-    from drydock.lock.keep import Upgrade
+    from drydock.lock.upgrade_policy import Upgrade
     from drydock.repo import locking
 
     if advisories:
-        verbs.advisories(chosen(target), database, json=json)
+        tasks.advisories(chosen(target), database, ignore, json=json)
     elif outdated:
         find.outdated(ROOT, chosen(target), json=json)
     elif check:
@@ -155,9 +157,9 @@ def lock(
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
 def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     """Show the differences between two locks: packages, versions, sizes."""
-    from drydock.lock import diff
+    from drydock.lock.lock_diff import diff
 
-    emit(diff.diff(ROOT, old, new, json=json))
+    emit(diff(ROOT, old, new, json=json))
 
 
 @verb(iterable=["context", "supplied"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | LOCKED | ALWAYS_JSON | VERBOSE)
@@ -181,12 +183,15 @@ def fetch(
     emit(dumps(locking.fetch(locking.job_of(target, options, locked=locked, given=supplied))))
 
 
-@verb(help=EACH | CHECK | JSON)
-def render(_: Context, target: str = "", check: bool = False, json: bool = False) -> None:
-    """Write images/VARIANT/Dockerfile and profile.json from the matrix and the templates."""
+@verb(help=EACH | CHECK | JSON | {"profile": "write nothing; print the profile.json of --target's image"})
+def render(_: Context, target: str = "", check: bool = False, profile: bool = False, json: bool = False) -> None:
+    """Write images/VARIANT/Dockerfile from the matrix and the templates."""
     from drydock.build import render as render_module
     from drydock.lock import lockfile
 
+    if profile:
+        emit(render_module.profile_text(find(read_matrix(ROOT), target)))
+        return
     pinned = [(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id))) for variant in chosen(target)]
     if check:
         for variant, pins in pinned:
@@ -281,13 +286,13 @@ def verify(
     """Build again without cache or network and compare the digests, or verify an image in a registry."""
     from drydock.build import verify as verify_module
     from drydock.build.job import prepare
-    from drydock.examine import verbs
+    from drydock.examine import tasks
 
     if reference:
         whose = (key, identity, issuer, trusted_root)
         how = {"rebuild": not registry_only, "insecure": insecure}
-        options = verbs.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
-        emit(verbs.verify(reference, options, json=json))
+        options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
+        emit(tasks.verify(reference, options, json=json))
         return
     job = prepare(target)
     verified = verify_module.verify(job, builder=builder or None)
@@ -295,7 +300,7 @@ def verify(
     verify_module.settle(job, verified, recording=record, builder=builder or None)
 
 
-@verb(iterable=["database"], help=TARGET | JSON | PLATFORM | ADVISORIES)
+@verb(iterable=["database", "ignore"], help=TARGET | JSON | PLATFORM | ADVISORIES)
 def audit(
     _: Context,
     target: str = "",
@@ -303,14 +308,15 @@ def audit(
     platform: str = "",
     advisories: bool = False,
     database: Words = NONE,
+    ignore: Words = NONE,
 ) -> None:
     """Search a built image for secrets, build tools, unneeded privileges and writable paths."""
     from drydock.build.job import BuildOptions, prepare
     from drydock.examine import audit as audit_module
-    from drydock.examine import verbs
+    from drydock.examine import tasks
 
     if advisories:
-        verbs.advisories(chosen(target), database, json=json)
+        tasks.advisories(chosen(target), database, ignore, json=json)
         return
     if not target:
         raise InputError("audit: --target is missing", hint="--advisories alone covers every variant")
@@ -322,17 +328,17 @@ def audit(
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
 def inspect(_: Context, reference: str, json: bool = False, insecure: bool = False) -> None:
     """Show the contents, age, variant and attestations of an image in a registry."""
-    from drydock.examine import verbs
+    from drydock.examine import tasks
 
-    emit(verbs.inspect(reference, json=json, insecure=insecure))
+    emit(tasks.inspect(reference, json=json, insecure=insecure))
 
 
 @verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "platform to compare [default: first in common]"})
 def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False, insecure: bool = False) -> None:
     """Show the differences between two images in registries: packages, files, sizes, flags."""
-    from drydock.examine import verbs
+    from drydock.examine import tasks
 
-    emit(verbs.diff(old, new, platform, json=json, insecure=insecure))
+    emit(tasks.diff(old, new, platform, json=json, insecure=insecure))
 
 
 @verb(
@@ -377,9 +383,9 @@ def publish(
 @verb(name="create", default=True, iterable=["target", "model"], help=JSON | CREATE)
 def bundle(_: Context, target: Words, output: str, sign: str = "", model: Words = NONE, json: bool = False) -> None:
     """Write images, their attestations, the inputs to rebuild them, and models into one file."""
-    from drydock.bundle import verbs
+    from drydock.bundle import tasks
 
-    emit(verbs.create(target, Path(output), key=sign, models=model, json=json))
+    emit(tasks.create(target, Path(output), key=sign, models=model, json=json))
 
 
 @verb(name="load", positional=["file"], iterable=["context"], help=JSON | LOAD)
@@ -394,11 +400,11 @@ def bundle_load(
     json: bool = False,
 ) -> None:
     """Load a bundle into the store, to run, publish and rebuild its images without network."""
-    from drydock.bundle import load, verbs
+    from drydock.bundle import load, tasks
     from drydock.inputs import overrides
 
     options = load.LoadOptions(engine, digest, overrides.parse(context), key, Path(models) if models else None)
-    emit(verbs.load(Path(file), options, json=json))
+    emit(tasks.load(Path(file), options, json=json))
 
 
 @verb(
@@ -553,13 +559,16 @@ PLANNED = {
         "output": "file to write, which must not exist [default: topology.yaml]",
         "model": "hub id of the model, or a folder that every node has",
         "target": "variant id, alias or accelerator [default: what fits the hosts]",
+        "shape": "1p1d or 2p1d: one or two servers compute prompts, one computes answers [default: all serve]",
     },
 )
-def topology_init(_: Context, hosts: str, model: str = "", target: str = "", output: str = "topology.yaml") -> None:
+def topology_init(
+    _: Context, hosts: str, model: str = "", target: str = "", output: str = "topology.yaml", shape: str = ""
+) -> None:
     """Write a topology.yaml for several machines, from their recorded hosts."""
-    from drydock.topology import verbs as topologies
+    from drydock.topology import tasks as topologies
 
-    topologies.begin(Path(hosts), Path(output), model, target)
+    topologies.begin(Path(hosts), Path(output), model, target, shape)
 
 
 @verb(
@@ -570,7 +579,7 @@ def topology_init(_: Context, hosts: str, model: str = "", target: str = "", out
 def topology_plan(_: Context, file: str, model: str = "", target: str = "", html: str = "", json: bool = False) -> None:
     """Print what each node of a topology runs, and why."""
     from drydock.topology import page
-    from drydock.topology import verbs as topologies
+    from drydock.topology import tasks as topologies
 
     made = topologies.planned(Path(file), model, target)
     if html:
@@ -582,11 +591,11 @@ def topology_plan(_: Context, file: str, model: str = "", target: str = "", html
 @verb(name="diff", positional=["old", "new"], help=JSON | PLANNED | {"old": "topology.yaml, or its plan as JSON"})
 def topology_diff(_: Context, old: str, new: str, model: str = "", target: str = "", json: bool = False) -> None:
     """Print what differs between the plans of two topologies."""
-    from drydock.topology import diff as diffs
-    from drydock.topology import verbs as topologies
+    from drydock.topology import plan_diff
+    from drydock.topology import tasks as topologies
 
-    changes = diffs.compare(*topologies.both(Path(old), Path(new), model, target))
-    emit(dumps([change._asdict() for change in changes]) if json else diffs.as_text(changes))
+    changes = plan_diff.compare(*topologies.both(Path(old), Path(new), model, target))
+    emit(dumps([change._asdict() for change in changes]) if json else plan_diff.as_text(changes))
 
 
 @verb(
@@ -608,31 +617,31 @@ def topology_render(_: Context, plan: str, format: str, output: str, hosts: str 
     emit(dumps({"wrote": [*map(str, written)]}) if json else "".join(f"wrote {path}\n" for path in written))
 
 
-STARTED = {
-    "file": "a topology.yaml, or its plan: topology plan --json",
-    "output": "folder for the rendered files and what runs [default: .cache/topology/NAME]",
+SSH = {
+    "user": "with ansible: user to log in as [default: as in ~/.ssh/config]",
+    "key": "file with the private key",
+    "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
+    "become": "run as root on the nodes, by sudo",
 }
-STARTS = STARTED | PLANNED | {
-    "hosts": "folder with recorded hosts, for ranks that read ranktables [default: those of a topology.yaml]",
-    "wait": "seconds that the start may take [default: an hour, or what the accelerator's record says]",
+PLAN_FILE = {"file": "a topology.yaml, or its plan: topology plan --json"}
+STARTED = PLAN_FILE | SSH | {
+    "format": "ansible: on the nodes, by ssh; compose: all nodes as containers of this machine's engine",
+    "output": "folder for the rendered files [default: .cache/topology/NAME]",
 }  # fmt: skip
 
 
 @verb(
     name="up",
     positional=["file"],
-    help=JSON | STARTS | {
-        "format": "compose: on this machine's engine; ansible: on the nodes, by ssh",
-        "user": "with ansible: user to log in as [default: as in ~/.ssh/config]",
-        "key": "file with the private key",
-        "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
-        "become": "run as root on the nodes, by sudo",
+    help=JSON | PLANNED | STARTED | {
+        "hosts": "folder with recorded hosts, for ranks that read ranktables [default: those of a topology.yaml]",
+        "wait": "with compose: seconds that the start may take [default: an hour, or more by accelerator]",
     },
 )  # fmt: skip
 def topology_up(
     _: Context,
     file: str,
-    format: str = "compose",  # noqa: A002 - the option's name
+    format: str = "",  # noqa: A002 - the option's name
     model: str = "",
     target: str = "",
     hosts: str = "",
@@ -644,29 +653,48 @@ def topology_up(
     become: bool = False,
     json: bool = False,
 ) -> None:
-    """Start a topology; ready is a right answer of every pair of prefill and decode, and of the router."""
+    """Render and start a topology by its engine's command, then verify it."""
+    from drydock.topology import up, verify
     from drydock.topology.playbook.run import Ssh
-    from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import TopologyPlace
 
-    options = rollout.Options(model, target, hosts, wait, Ssh(user, key, known_hosts, become=become))
-    shown = rollout.up(TopologyPlace(Path(file), output), format, options)
-    emit(rollout.report(shown, json=json))
+    options = up.Options(format, output, model, target, hosts, wait, Ssh(user, key, known_hosts, become=become))
+    emit(verify.report(up.up(Path(file), options), json=json))
+
+
+@verb(name="down", positional=["file"], help=STARTED)
+def topology_down(
+    _: Context,
+    file: str,
+    format: str = "",  # noqa: A002 - the option's name
+    output: str = "",
+    user: str = "",
+    key: str = "",
+    known_hosts: str = "",
+    become: bool = False,
+) -> None:
+    """Stop what `topology up` started, and remove its containers. Models and compiled code stay."""
+    from drydock.topology import up
+    from drydock.topology.playbook.run import Ssh
+
+    up.down(Path(file), up.Options(format, output, ssh=Ssh(user, key, known_hosts, become=become)))
+
+
+@verb(name="verify", positional=["file"], help=JSON | PLANNED | PLAN_FILE)
+def topology_verify(_: Context, file: str, model: str = "", target: str = "", json: bool = False) -> None:
+    """Ask a running topology: a right answer of every pair of prefill and decode, and of the router."""
+    from drydock.topology import verify
+
+    emit(verify.report(verify.verify(Path(file), model, target), json=json))
 
 
 @verb(
     name="check",
     positional=["file"],
-    help=JSON | PLANNED | {
-        "file": "a topology.yaml, or its plan: topology plan --json",
+    help=JSON | PLANNED | PLAN_FILE | SSH | {
         "format": "ansible: on the nodes, by ssh; kubernetes: in pods, by kubectl exec; compose: in containers on this"
         " machine; local: this node alone",
         "junit": "file to write JUnit XML to",
         "hosts": "folder with recorded hosts, whose chips' addresses are compared [default: those of a topology.yaml]",
-        "user": "user to log in as [default: as in ~/.ssh/config]",
-        "key": "file with the private key",
-        "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
-        "become": "run as root on the nodes, by sudo",
         "fabric": "measure an all-reduce between the nodes too; their devices must be free",
         "namespace": "namespace of the pods, with --format kubernetes [default: that of kubectl's context]",
     },
@@ -689,74 +717,11 @@ def topology_check(
 ) -> None:
     """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
     from drydock.topology.playbook.run import Ssh
-    from drydock.topology.preflight import verbs as preflight
+    from drydock.topology.preflight import tasks as preflight
 
     ssh = Ssh(user, key, known_hosts, become=become)
     options = preflight.CheckOptions(format, model, target, hosts, ssh, namespace, fabric)
     preflight.report(preflight.check(Path(file), options), junit, json=json)
-
-
-@verb(name="down", positional=["file"], help=STARTED)
-def topology_down(_: Context, file: str, output: str = "") -> None:
-    """Stop a topology and remove its containers. Models and compiled code stay."""
-    from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import TopologyPlace
-
-    rollout.down(TopologyPlace(Path(file), output))
-
-
-@verb(name="status", positional=["file"], help=JSON | STARTED | {"watch": "draw the table again until Ctrl-C"})
-def topology_status(_: Context, file: str, output: str = "", watch: bool = False, json: bool = False) -> None:
-    """Show what each container of a topology does, and what needs attention."""
-    from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import TopologyPlace
-
-    rollout.status(TopologyPlace(Path(file), output), watch=watch, json=json)
-
-
-@verb(
-    name="logs",
-    positional=["file"],
-    iterable=["name"],
-    help=STARTED
-    | {
-        "name": "container whose log to print, as `topology status` names it; repeatable [default: all]",
-        "lines": "number of last lines of each",
-        "follow": "go on printing until Ctrl-C",
-    },
-)
-def topology_logs(
-    _: Context, file: str, name: Words = NONE, lines: int = 100, follow: bool = False, output: str = ""
-) -> None:
-    """Print the logs of a topology's containers; with Ansible, fetch them into the folder logs."""
-    from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import TopologyPlace
-
-    rollout.logs(TopologyPlace(Path(file), output), name, lines, follow=follow)
-
-
-@verb(
-    name="roll",
-    positional=["file"],
-    help=JSON | STARTS | {"to": "topology.yaml or plan of the new servers [default: FILE]"},
-)
-def topology_roll(
-    _: Context,
-    file: str,
-    to: str = "",
-    model: str = "",
-    target: str = "",
-    hosts: str = "",
-    output: str = "",
-    wait: int = 0,
-    json: bool = False,
-) -> None:
-    """Replace all servers of a running topology at once; if a step fails, the old ones serve on."""
-    from drydock.topology.rollout import verbs as rollout
-    from drydock.topology.rollout.state import TopologyPlace
-
-    options = rollout.Options(model, target, hosts, wait)
-    emit(rollout.report(rollout.roll(TopologyPlace(Path(file), output), Path(to or file), options), json=json))
 
 
 def bench_of(part: str) -> Any:
@@ -778,23 +743,38 @@ def bench_of(part: str) -> Any:
     return bench
 
 
+@verb(name="plot", help={"folder": "JSON files that `bench --output` of an image wrote", "output": "the SVG file"})
+def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
+    """Draw the results of vLLM's benchmarks, one plot for each figure."""
+    from bench import results
+
+    report([Path(output)] if write_atomically(Path(output), results.plot(Path(folder))) else [])
+
+
 @verb(
     help={
         "kind": "unit, golden, fuzz, engine, packages, topology or cluster [default: all except the last three]",
+        "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
         "packages": "build from gigabytes of real packages; same as --kind packages",
-        "record": "write the results of engine tests into images/VARIANT/proof.json",
+        "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
     }
 )
-def test(_: Context, kind: str = "", packages: bool = False, record: bool = False) -> None:  # noqa: PT028 - no test
-    """Run the linters and the tests."""
+def test(
+    _: Context,
+    kind: str = "",  # noqa: PT028 - no test
+    all: bool = False,  # noqa: A002, PT028 - the option's name
+    packages: bool = False,  # noqa: PT028
+    record: bool = False,  # noqa: PT028
+) -> None:
+    """Run the linters and the tests: 15 minutes on two cores."""
     from drydock.repo import quality
 
-    quality.run_tests(ROOT, "packages" if packages else kind, record=record)
+    quality.run_tests(ROOT, "packages" if packages else kind, every=all, record=record)
 
 
 @verb(help=CHECK | JSON)
 def docs(_: Context, check: bool = False, json: bool = False) -> None:
-    """Write the generated tables in README.md and docs/."""
+    """Write docs/reference/, and the generated tables in README.md and docs/."""
     from bench import page
     from drydock.repo import docs as docs_module
 
@@ -828,12 +808,12 @@ namespace = Collection(
     model=Collection(model, model_pull),
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,
-        topology_up, topology_status, topology_logs, topology_roll, topology_down,
+        topology_up, topology_down, topology_verify,
     ),
-    bench=Collection(*map(bench_of, ("", *PARTS))),
+    bench=Collection(*map(bench_of, ("", *PARTS)), bench_plot),
     ci=VERBS,
 )  # fmt: skip
 short_lived()
 
 if __name__ == "__main__":
-    program.run(namespace, sys.argv[1:])
+    cli.run(namespace, sys.argv[1:])

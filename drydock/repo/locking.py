@@ -16,11 +16,12 @@ from drydock.core.console import emit, log
 from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedError
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
+from drydock.core.process import in_ci
 from drydock.inputs import sources, supplied
 from drydock.inputs.store import default_store
-from drydock.lock import diff, keep, lockfile
-from drydock.lock.keep import NOTHING_NEW, Upgrade
-from drydock.model.locked import NOTHING, Brought, Lock, LockedImageBase
+from drydock.lock import lock_diff, lockfile, upgrade_policy
+from drydock.lock.upgrade_policy import NOTHING_NEW, Upgrade
+from drydock.model.locked import NOTHING, Lock, LockedImageBase, SuppliedFolders
 from drydock.model.variant import SourceCode, Variant
 from drydock.repo import docs
 from drydock.repo.ci import workflow
@@ -33,7 +34,7 @@ def refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ)
     """Return what forbids to pin: an option, or CI=true, which every CI service sets; empty if nothing does."""
     if locked or offline:
         return "--locked" if locked else "--offline"
-    return f"CI={env['CI']}" if env.get("CI", "").lower() in ("true", "1") else ""
+    return f"CI={env['CI']}" if in_ci(env) else ""
 
 
 def job_of(
@@ -68,7 +69,7 @@ class LockOptions(NamedTuple):
 
     named: bool = False
     """Whether --target names the variant: then an input that stays unresolved is an error."""
-    brought: Brought = NOTHING
+    folders: SuppliedFolders = NOTHING
     given: Sequence[Path] = ()
     """Folders with files that the operator supplies."""
     upgrade: Upgrade = NOTHING_NEW
@@ -80,12 +81,12 @@ def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json:
 
     Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
     """
-    before = {variant.id: _read(root, variant) for variant in variants}
+    before = {variant.id: lockfile.read_previous(lockfile.path_of(root, variant.id)) for variant in variants}
     _check_upgrade(options.upgrade, before.values())
-    brought = {**_offered(variants, options.given), **options.brought}
-    written = lockfile.resolve_and_write(root, variants, brought, options.env, options.upgrade)
+    folders = {**_offered(variants, options.given), **options.folders}
+    written = lockfile.resolve_and_write(root, variants, folders, options.env, options.upgrade)
     after = {variant.id: lockfile.read_lock(lockfile.path_of(root, variant.id)) for variant in variants}
-    changes = {name: diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
+    changes = {name: lock_diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
     for name, text in changes.items():
         log(f"{name}:\n{text.rstrip()}")
     for line in lost(variants, after, options.env):
@@ -99,14 +100,10 @@ def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json:
     _settle(_unresolved(after), named=options.named)
 
 
-def _read(root: Path, variant: Variant) -> Lock | None:
-    return lockfile.read_previous(lockfile.path_of(root, variant.id))
-
-
 def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:
     if upgrade.everything and upgrade.names:
         raise InputError("--upgrade and --upgrade-package exclude each other", hint="--upgrade covers every package")
-    keep.refuse_unknown(upgrade, [pinned for lock in locks if lock for pinned in lock.platforms.values()])
+    upgrade_policy.refuse_unknown(upgrade, [pinned for lock in locks if lock for pinned in lock.platforms.values()])
 
 
 def _offered(variants: Sequence[Variant], given: Sequence[Path]) -> dict[str, Path]:
@@ -143,24 +140,24 @@ def _settle(unresolved: Mapping[str, Mapping[str, Mapping[str, str]]], *, named:
 
 def _way_out(lines: Iterable[str]) -> str:
     """Return what to do about unresolved inputs: some only an operator has, others only a network."""
-    brought = "pass the vendor's files with --supplied FOLDER" if any(OPERATORS in line for line in lines) else ""
+    supply = "pass the vendor's files with --supplied FOLDER" if any(OPERATORS in line for line in lines) else ""
     reached = "run it where the servers can be reached, or name mirrors in mirrors.yaml"
-    return f"{brought}; for the others {reached}" if brought else reached
+    return f"{supply}; for the others {reached}" if supply else reached
 
 
 def lost(variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield a warning for each pinned commit that no tag or branch leads to any more.
 
-    A repository that does not answer, and others of its host, are not asked.
+    A repository that does not answer, and others of its host, are not queried.
     """
     silent: set[str] = set()
-    asked: set[tuple[str, str]] = set()
+    queried: set[tuple[str, str]] = set()
     for variant in variants:
         for source, commit in _commits(variant, locks[variant.id]):
             host = urlsplit(source.repository).netloc
-            if (source.repository, commit) in asked or host in silent:
+            if (source.repository, commit) in queried or host in silent:
                 continue
-            asked.add((source.repository, commit))
+            queried.add((source.repository, commit))
             try:
                 is_lost = sources.is_lost(source, commit, env)
             except FetchError:

@@ -28,6 +28,8 @@ KINDS = {
 }
 """Kind of test → pytest's marker expression."""
 WITH_ENGINE = ("engine", "packages", "topology", "cluster")
+ENGINE_GROUPS = 3
+"""Groups of engine tests that may run side by side (tests/support/groups.py)."""
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
 LINTERS = {
@@ -45,25 +47,35 @@ IMPORT_LINTER = (str(SCRIPTS / "lint-imports"), "--no-cache", "--no-logo")
 """Checks the contracts in pyproject.toml: which folder may import which."""
 
 
-def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
-    """Run the linters and all tests, or one kind of tests. Tests that need no engine run on all cores.
+def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = False) -> None:
+    """Run the linters and the tests that take 15 minutes, or one kind of tests; with `every`, the slow ones too.
 
-    With `record`, the results of engine tests are written into proof.json. Raises BuildError if a test failed.
+    With `record`, the results of engine tests, slow ones too, are written into proof.json. Raises BuildError if a test
+    failed.
     """
     if kind and kind not in KINDS:
         raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
     if not kind:
         lint(root)
-    recording = ("--record-proof",) if record else ()
-    on_all_cores = ("-n", str(os.cpu_count() or 1))
-    selected: dict[str, tuple[str, ...]] = {"not engine and not machines": on_all_cores, KINDS["engine"]: recording}
-    if kind == "fuzz":
-        selected = {KINDS[kind]: (*on_all_cores, "--fuzz-seconds=inf")}
-    elif kind:
-        selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores}
-    failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
+    selected = {kind: KINDS[kind]} if kind else {"": "not engine and not machines", "engine": KINDS["engine"]}
+    usual = "" if every or record else " and not slow"
+    failed = [
+        marks
+        for name, marks in selected.items()
+        if not _succeeds(root, "pytest", "-m", marks + usual, *_options(name, every=every, record=record))
+    ]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")
+
+
+def _options(kind: str, *, every: bool, record: bool) -> tuple[str, ...]:
+    """Return pytest's options for a kind of tests, "" being all that need no engine."""
+    cores = os.cpu_count() or 1
+    if kind not in WITH_ENGINE:
+        return ("-n", str(cores), *(("--fuzz-rounds=20",) if every and kind in ("", "fuzz") else ()))
+    if record:
+        return ("--record-proof",)  # one process collects all results
+    return ("-n", str(min(cores, ENGINE_GROUPS)), "--dist=loadgroup") if kind == "engine" else ()
 
 
 def lint(root: Path) -> None:

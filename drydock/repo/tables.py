@@ -96,7 +96,9 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
         return ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
     if column == "locked":
         return locked(row)
-    return ", ".join(row["aliases"]) if column == "aliases" else str(row[column])
+    if column == "aliases":  # one that begins with the row's id is its former id, too wide for a narrow terminal
+        return ", ".join(alias for alias in row["aliases"] if not alias.startswith(row["id"]))
+    return str(row[column])
 
 
 class Filter(NamedTuple):

@@ -1,4 +1,4 @@
-"""The tables of docs/topology.md: keys of the file, connectors, findings. Pure."""
+"""The tables of docs/reference/topology.md: keys of the file, connectors, findings. Pure."""
 
 from __future__ import annotations
 

@@ -6,23 +6,18 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
-
-import requests
+from typing import NamedTuple
 
 from drydock.build import render
 from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, nearest
-from drydock.core.files import write_atomically
-from drydock.core.http import Session
+from drydock.core.files import dumps, write_atomically
 from drydock.examine.advisories import find as known
+from drydock.examine.advisories.databases import Database, OsvService
 from drydock.examine.advisories.record import Advisories, changes
 from drydock.examine.advisories.record import text as summary
-from drydock.examine.advisories.sources import Database, LiveDatabase
-from drydock.inputs import indexes
 from drydock.lock import lockfile, proof
 from drydock.lock.drift.ask import LiveUpstream, Upstream
 from drydock.lock.drift.find import find, raise_if_found
@@ -40,8 +35,6 @@ TITLE = "Update locks"
 NOTE = "Their digests and proofs are void: run `./inv verify --target … --record` and `./inv test --record`."
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""
-TIMEOUT = 60
-"""Seconds for a request to GitHub."""
 GENERATED = ("images", "docs", "README.md")
 """What locking and rendering write."""
 IDENTITY = ("user.name=drydock", "user.email=drydock@localhost", "commit.gpgSign=false")
@@ -61,8 +54,10 @@ class Server(NamedTuple):
     repository: str
     """URL to push to."""
     token: str
-    api: str = ""
-    """GitHub's API URL, up to /repos/OWNER/NAME."""
+    host: str = ""
+    """GitHub's host."""
+    name: str = ""
+    """GitHub's OWNER/NAME."""
 
 
 def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
@@ -70,7 +65,7 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     if form not in PATHS:
         raise InputError(f"--format {form}: unknown", hint=nearest(form, PATHS))
     names = {
-        "github": ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_API_URL", TOKEN),
+        "github": ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", TOKEN),
         "gitlab": ("CI_PROJECT_URL", TOKEN),
     }[form]
     missing = [name for name in names if not env.get(name)]
@@ -78,8 +73,8 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
         raise InputError(*(f"{name} is not set" for name in missing), hint=how_to_set(form, missing))
     if form == "gitlab":
         return Server(form, f"{env['CI_PROJECT_URL']}.git", env[TOKEN])
-    name = env["GITHUB_REPOSITORY"]
-    return Server(form, f"{env['GITHUB_SERVER_URL']}/{name}.git", env[TOKEN], f"{env['GITHUB_API_URL']}/repos/{name}")
+    url, name = env["GITHUB_SERVER_URL"], env["GITHUB_REPOSITORY"]
+    return Server(form, f"{url}/{name}.git", env[TOKEN], url.partition("://")[2], name)
 
 
 def propose(root: Path, to: Server, world: Upstream | None = None, database: Database | None = None) -> str:
@@ -89,7 +84,7 @@ def propose(root: Path, to: Server, world: Upstream | None = None, database: Dat
     the new locks have known vulnerabilities, NotAskedError if nothing was found but not every source could be checked.
     """
     _refuse_edits(root)
-    variants, database = matrix.read_matrix(root), database or LiveDatabase()
+    variants, database = matrix.read_matrix(root), database or OsvService()
     ids = {row.variant for row in rows(root, variants)[0]}
     built = [variant for variant in variants if variant.id in ids]
     found, before = find(root, built, world or LiveUpstream()), known.find(root, built, database)
@@ -102,8 +97,8 @@ def propose(root: Path, to: Server, world: Upstream | None = None, database: Dat
         raise_if_found(found)
         _settle_known(after)
         return "nothing to propose\n"
-    told = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
-    body = told[:MAX_BODY]
+    message = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
+    body = message[:MAX_BODY]
     commit = _commit(root, f"{TITLE}\n\n{body}")
     push(root, to)
     opened = _open_pull_request(to, body) if to.form == "github" else "GitLab opens the merge request"
@@ -213,36 +208,29 @@ def _git(root: Path, verb: str, *words: str, config: Sequence[str] = (), token: 
 
 def _open_pull_request(to: Server, body: str) -> str:
     """Open a pull request, or update the open one; return its URL. https://docs.github.com/en/rest/pulls/pulls."""
-    owner = to.api.rsplit("/", 2)[1]
-    content = {"title": TITLE, "body": body}
-    there = _ask(to, "GET", f"/pulls?state=open&head={owner}:{PROPOSED}")
-    if there:
-        return str(_ask(to, "PATCH", f"/pulls/{there[0]['number']}", content)["html_url"])
-    return str(_ask(to, "POST", "/pulls", {**content, "head": PROPOSED, "base": BRANCH})["html_url"])
+    owner, pulls, content = to.name.partition("/")[0], f"repos/{to.name}/pulls", {"title": TITLE, "body": body}
+    number = _gh(to, f"{pulls}?state=open&head={owner}:{PROPOSED}", "--jq", ".[0].number // empty")
+    if number:
+        return _gh(to, f"{pulls}/{number}", "--method", "PATCH", *_JSON, content=content)
+    return _gh(to, pulls, *_JSON, content={**content, "head": PROPOSED, "base": BRANCH})
 
 
-def _ask(to: Server, method: str, path: str, content: Mapping[str, str] | None = None) -> Any:
-    def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {to.token}"  # not in headers=: a line of ~/.netrc would replace it
-        return request
+_JSON = ("--input", "-", "--jq", ".html_url")
 
-    access, host = indexes.access(indexes.read_indexes(), os.environ), urlsplit(to.api).hostname
+
+def _gh(to: Server, path: str, *options: str, content: Mapping[str, str] | None = None) -> str:
+    """Call GitHub's own command line, which hosted runners have; it reads the token from the environment."""
+    env = {**os.environ, "GH_TOKEN": to.token, "GH_ENTERPRISE_TOKEN": to.token, "GH_PROMPT_DISABLED": "1"}
+    command = ["gh", "api", "--hostname", to.host, *options, path]
     try:
-        answer = Session().request(
-            method,
-            f"{to.api}{path}",
-            json=content,
-            auth=authorize,
-            timeout=TIMEOUT,
-            verify=access.certificates or True,
-            proxies=dict(access.proxies),
+        done = subprocess.run(
+            command, env=env, input=dumps(content) if content else "", capture_output=True, text=True, check=False
         )
-    except requests.RequestException as error:
-        raise FetchError(f"{host}: {type(error).__name__}", hint=f"the branch {PROPOSED} is pushed") from error
-    if not answer.ok:
-        asked = f"{method} {path.partition('?')[0]}"
+    except FileNotFoundError as error:
+        raise FetchError("gh: not found", hint=f"the branch {PROPOSED} is pushed; install gh on the runner") from error
+    if done.returncode:
         raise FetchError(
-            f"{host}: {asked}: {answer.status_code}: {answer.text[:200]}",
+            f"gh api {path.partition('?')[0]}: {done.stderr.strip()[:200]}",
             hint="the branch is pushed; allow Actions to create pull requests (Settings, Actions, General)",
         )
-    return answer.json()
+    return done.stdout.strip()

@@ -17,6 +17,9 @@ from drydock.model.variant import Variant
 from drydock.repo.ci.rows import HOSTED_DISK, CiRow, LeftOut, rows
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
+TESTS = ("./inv lint", "./inv test --kind unit", "./inv test --kind golden")
+BUILDS = tuple(f'./inv {task} --target "$VARIANT" --json' for task in ("build", "verify --record", "audit"))
+"""Commands of the jobs that test, and of those that build one variant, on both servers."""
 BRANCH = "main"
 """The branch whose commits are published."""
 
@@ -59,6 +62,9 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> st
         comment_end_string="#]",
     )
     values: Mapping[str, Any] = {
+        "form": form,
+        "tests": TESTS,
+        "builds": BUILDS,
         "built": built,
         "large": [row for row in built if not row.fits],
         "hosted_gb": HOSTED_DISK // 10**9,

@@ -28,12 +28,6 @@ def test_every_key_has_a_description(name: str) -> None:
     assert [key for key, found in properties(name).items() if not found.get("description")] == []
 
 
-@pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
-def test_the_keys_are_those_of_the_files(name: str) -> None:
-    assert ".schema" in properties(name)
-    assert ".schema_" not in properties(name)
-
-
 @pytest.mark.golden
 def test_the_committed_schemas_are_the_generated_ones() -> None:
     schema.check(ROOT)

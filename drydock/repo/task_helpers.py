@@ -61,7 +61,7 @@ def terminal_columns() -> int:
 
 
 def report(written: Iterable[Path], *, json: bool = False) -> None:
-    """Print which files were written; as JSON on standard output if asked."""
+    """Print which files were written; or, with `json`, as JSON on standard output."""
     if json:
         emit(dumps({"wrote": [str(path.relative_to(ROOT)) for path in written]}))
         return

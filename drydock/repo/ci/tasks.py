@@ -10,7 +10,7 @@ from drydock.core.console import emit
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.record import dump
-from drydock.repo.verbs import report, verb
+from drydock.repo.task_helpers import report, verb
 
 JSON = {"json": "print the result as JSON on standard output"}
 FORMAT = {"format": "github or gitlab [default: both]"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import pty
@@ -12,24 +14,37 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.repo import program
+from drydock.repo import cli
 from tasks import namespace
 
 
-def inv(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def inv(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run tasks in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.run(namespace, words)
+        except SystemExit as end:
+            code = end.code or 0
+    assert isinstance(code, int), code
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def started(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run what `./inv` becomes."""
     argv = [sys.executable, str(ROOT / "tasks.py"), *words]
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_the_overview_names_every_task_once() -> None:
-    listed = [name for names in program.TASKS.values() for name in names]
+    listed = [name for names in cli.TASKS.values() for name in names]
     tasks = {min((name, *aliases), key=len) for name, aliases in namespace.task_names.items()}
     benchmarks = {name for name in tasks if name.startswith("bench.")}
 
     assert len(listed) == len(set(listed))
     assert set(listed) == tasks - benchmarks
-    assert program.overview(namespace) == inv().stdout == inv("help").stdout
+    assert cli.overview(namespace) == started().stdout == inv("help").stdout
 
 
 @pytest.mark.parametrize("words", ["build --help", "build -h", "help build", "-h build", "--help build",
@@ -73,7 +88,7 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
 
 
 def test_a_word_that_is_no_text_exits_with_2() -> None:
-    ran = inv("topology", "plan", os.fsdecode(b"a\xff.yaml"))
+    ran = started("topology", "plan", os.fsdecode(b"a\xff.yaml"))
 
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "error: 'a\\udcff.yaml' is not UTF-8\n"
@@ -88,11 +103,11 @@ def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None
 
 
 def test_it_runs_from_any_folder(tmp_path: Path) -> None:
-    assert inv("lock", "--check", "--target", "cpu", cwd=tmp_path).returncode == 0
+    assert started("lock", "--check", "--target", "cpu", cwd=tmp_path).returncode == 0
 
 
 def test_words_after_dashes_are_not_read() -> None:
-    ran = inv("run", "--target", "cpu", "--model", "/none", "--print", "--", "--help", "--no-such-flag")
+    ran = started("run", "--target", "cpu", "--model", "/none", "--print", "--", "--help", "--no-such-flag")
 
     assert ran.returncode == 0, ran.stderr
     assert "--help --no-such-flag" in ran.stdout
@@ -101,7 +116,7 @@ def test_words_after_dashes_are_not_read() -> None:
 def test_the_short_options_are_those_for_help_and_for_verbose() -> None:
     contexts = {context.name: context for context in namespace.to_contexts()}
 
-    assert list(program._checked(["build", "--target", "cpu", "-v"], contexts))[-1] == "--verbose"
+    assert list(cli._checked(["build", "--target", "cpu", "-v"], contexts))[-1] == "--verbose"
     refused = inv("matrix", "-v")
     assert refused.returncode == 2
     assert "matrix: unknown option --verbose" in refused.stderr
@@ -126,7 +141,7 @@ def test_no_task_has_a_short_option_of_its_own() -> None:
 def test_bash_completes_tasks_options_and_targets(line: str, expected: set[str]) -> None:
     words = line.split()
     script = (
-        f"cd {ROOT}; {program.COMPLETIONS['bash']}\n"
+        f"cd {ROOT}; {cli.COMPLETIONS['bash']}\n"
         f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _drydock ./inv '{words[-1]}'\n"
         "printf '%s\\n' \"${COMPREPLY[@]}\""
     )

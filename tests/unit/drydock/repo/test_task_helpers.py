@@ -7,7 +7,7 @@ from invoke.context import Context
 
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
-from drydock.repo.verbs import after_dashes, chosen, report, verb, words_of
+from drydock.repo.task_helpers import after_dashes, chosen, report, verb, words_of
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,20 +21,6 @@ def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytes
     assert capsys.readouterr() == ("", "error: x.whl: not to be had\n\nhint: [try] another index\n")
 
 
-def test_an_interrupt_exits_with_130_and_says_what_to_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @verb()
-    def interrupted(_: Context) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sys.argv", ["tasks.py", "build", "--target", "a b"])
-    with pytest.raises(SystemExit) as raised:
-        interrupted(Context())
-    assert raised.value.code == 130
-    assert capsys.readouterr().err == "interrupted; to resume, run: ./inv build --target 'a b'\n"
-
-
 def test_other_exceptions_keep_their_traceback() -> None:
     @verb()
     def defect(_: Context) -> None:
@@ -42,13 +28,6 @@ def test_other_exceptions_keep_their_traceback() -> None:
 
     with pytest.raises(ZeroDivisionError):
         defect(Context())
-
-
-def test_invoke_sees_the_options_of_the_function() -> None:
-    @verb(help={"json": "as JSON"})
-    def shows(_: Context, target: str, json: bool = False) -> None: ...
-
-    assert [argument.name for argument in shows.get_arguments()] == ["target", "json"]
 
 
 def test_no_target_selects_every_variant_and_an_unknown_one_is_an_error() -> None:

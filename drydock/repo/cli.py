@@ -25,8 +25,7 @@ from drydock.core.paths import ROOT
 TASKS: Mapping[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "entrypoint"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
-                                  "topology.check", "topology.up", "topology.status", "topology.logs",
-                                  "topology.roll", "topology.down"),
+                                  "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),

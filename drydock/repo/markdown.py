@@ -1,0 +1,49 @@
+"""Rows → a table in Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from drydock.model.variant import Variant
+
+T = TypeVar("T")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def each_once(items: Iterable[Iterable[tuple[Any, T]]]) -> list[tuple[T, list[int]]]:
+    """Return every item once, in order, with the numbers of the variants that have it."""
+    found: dict[Any, tuple[T, list[int]]] = {}
+    for number, own in enumerate(items):
+        for key, item in own:
+            found.setdefault(key, (item, []))[1].append(number)
+    return list(found.values())
+
+
+def stacks(variants: Sequence[Variant], holders: Sequence[int]) -> str:
+    """Return the stacks of some variants of an accelerator, or those that are missing if they are fewer."""
+    some = {variants[number].stack for number in holders}
+    missing = {variant.stack for variant in variants} - some
+    if not missing:
+        return "all"
+    return ", ".join(sorted(some)) if len(some) <= len(missing) else f"all but {', '.join(sorted(missing))}"
+
+
+def accelerators(variants: Sequence[Variant], holders: Sequence[int]) -> str:
+    """Return the accelerators of some variants; of an accelerator that has only some of them, the stacks."""
+    if len(holders) == len(variants):
+        return "all"
+    total, mine = (Counter(variants[number].accelerator for number in some) for some in (range(len(variants)), holders))
+    own = (variants[number] for number in holders)
+    names = (v.accelerator if mine[v.accelerator] == total[v.accelerator] else v.stack for v in own)
+    return ", ".join(dict.fromkeys(names))

@@ -1,0 +1,252 @@
+"""Data → the pages of docs/reference/: images, findings, one page an accelerator, topologies. Pure, but for locks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drydock.model.checks import Check, Condition, KnownFinding, Retired
+from drydock.model.variant import Threshold, Variant
+from drydock.repo import tables, topology_tables
+from drydock.repo.markdown import accelerators, each_once, stacks, table
+from drydock.run.reasons import words
+
+FOLDER = Path("docs", "reference")
+NOTHING = "no further options"
+SIGNS = {
+    "eq": "=", "ne": "≠", "in": "one of", "not_in": "none of", "gte": "≥", "lte": "≤", "contains": "has",
+    "absent": "absent", "present": "present", "version_gte": "≥", "version_lt": "<",
+}  # fmt: skip
+SCRIPTED = "(`--fix-script`)"
+
+_Row = tuple[str, ...]
+
+
+def pages(root: Path, variants: Sequence[Variant], retired: Sequence[Retired]) -> dict[Path, str]:
+    """Return each page with its text."""
+    names = sorted({variant.accelerator for variant in variants})
+    owners = owners_of(variants)
+    found = {"images": images(root, variants), "findings": findings(variants, owners, retired)}
+    found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
+    return {root / FOLDER / f"{name}.md": text for name, text in found.items()}
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+_IMAGES = """# Images
+
+What each image is made of, and how far tests have shown it to work. Written by `./inv docs` from `matrix.yaml`, the
+locks and the results of tests; `./inv matrix --json` has more of each image.
+
+The tiers, from weakest to strongest: `rendered` (the Dockerfile renders and passes lint), `stand-in` (the image builds
+and starts on stand-in inputs), `packages` (built from the real packages), `hardware` (served a real model on the real
+device). *Locked* names the inputs that are not pinned: [build pins them](../lock.md#unpinned-inputs) where it reaches
+their server.
+
+Every image builds without network, unless the table says otherwise.
+"""
+
+
+def images(root: Path, variants: Iterable[Variant]) -> str:
+    """Return the page of images: a table for each accelerator."""
+    own: dict[str, list[Mapping[str, Any]]] = {}
+    titles = {variant.accelerator: variant.title for variant in variants}
+    for row in tables.rows(root, variants):
+        own.setdefault(row["accelerator"], []).append(row)
+    head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier", "digest")
+    parts = (f"\n## {titles[name]}\n\n{table(head, map(_image, rows))}" for name, rows in sorted(own.items()))
+    return _IMAGES + "".join(parts)
+
+
+def _image(row: Mapping[str, Any]) -> Sequence[str]:
+    digest = f"`{row['digest'][7:19]}`" if row["digest"] else ""
+    locked = tables.locked(row) + ("" if row["hermetic"] else "; needs a network to build")
+    platforms = ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
+    names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], row["base"], platforms)
+    return *names, locked, f"{row['proof']} {row['date']}".strip(), digest
+
+
+# --- findings -------------------------------------------------------------------------------------------------------
+
+
+_FINDINGS = """# Findings
+
+A finding is a line of `check`, and of `plan`: what is wrong, what was found, what was expected, and what to do. Its id
+is a contract: an id has one meaning in every image and every version, and a retired id is never used again. Scripts and
+alerts can rely on it.
+
+The prefix tells which part reports the finding:
+
+{prefixes}
+Some PLAN ids are of one accelerator only: they are older than the prefixes and keep their names.
+
+- *Severity* is that of a condition that is not met. A check whose condition is met is PASS. A check whose fact cannot
+  be read is UNKNOWN. *host* or *container* says where to fix it.
+- *Expected* shows where a check reads its fact in a container, and the value that it expects. It is empty if code makes
+  the finding. The same id can expect another value for another stack.
+- `(--fix-script)`: `check --fix-script` prints the change as a script, which also keeps it across restarts.
+- *For* names accelerators, or stacks if only some of an accelerator's stacks have the finding.
+- Words in braces are filled in when the finding is made.
+
+Written by `./inv docs` from `templates/host.yaml` and `templates/<accelerator>/`.
+"""
+
+
+def owners_of(variants: Sequence[Variant]) -> dict[str, str]:
+    """Return prefix → the only accelerator that has findings with it."""
+    holders: dict[str, set[str]] = {}
+    for variant in variants:
+        for row in _findings(variant):
+            holders.setdefault(row[0].partition("-")[0], set()).add(variant.accelerator)
+    shared = set(variants[0].findings)
+    for variant in variants:
+        shared &= set(variant.findings)
+    common = {number.partition("-")[0] for number in shared}
+    return {prefix: min(own) for prefix, own in holders.items() if len(own) == 1 and prefix not in common}
+
+
+_MEANINGS = {
+    "HOST": "settings of any host",
+    "NET": "the network between hosts, and between devices",
+    "PLAN": "decisions that accelerators share",
+    "PROBE": "facts that could not be read",
+    "RUN": "options of the container",
+    "TOPO": "the plan of several machines",
+}
+
+
+def findings(variants: Sequence[Variant], owners: Mapping[str, str], retired: Iterable[Retired]) -> str:
+    """Return the page of the findings that accelerators share, with the retired ids."""
+    rows = list(_rows(variants, accelerators))
+    shared = sorted({row[0].partition("-")[0] for row in rows} - owners.keys())
+    index = [(prefix, _MEANINGS.get(prefix, ""), f"[below](#{prefix.lower()})") for prefix in shared]
+    index += [("TOPO", _MEANINGS["TOPO"], "[topology](topology.md#findings)")]
+    titles = {variant.accelerator: variant.title for variant in variants}
+    index += [(prefix, titles[name], f"[{name}]({name}.md#findings)") for prefix, name in owners.items()]
+    parts = (f"\n## {prefix}\n\n{_table(row for row in rows if row[0].startswith(prefix))}" for prefix in shared)
+    old = table(("id", "meaning", "replaced by"), ((i.id, i.meaning, i.replaced_by or "") for i in retired))
+    introduction = _FINDINGS.format(prefixes=table(("prefix", "about", "list"), sorted(index)))
+    return f"{introduction}{''.join(parts)}\n## Retired\n\n{old}"
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    return table(("id", "severity", "finding", "expected", "what to do", "source", "for"), rows)
+
+
+def _rows(variants: Sequence[Variant], named: Callable[[Sequence[Variant], Sequence[int]], str]) -> Iterator[_Row]:
+    """Yield each finding of some variants once, by id, with the variants that have it as `named` says."""
+    found = each_once(((row, row) for row in _findings(variant)) for variant in variants)
+    for row, holders in sorted(found, key=lambda each: each[0][0]):
+        yield (*row, named(variants, holders))
+
+
+def _findings(variant: Variant) -> Iterator[_Row]:
+    texts: list[tuple[str, Check | KnownFinding]] = [(check.id, check) for check in variant.checks]
+    for number, each in (*texts, *variant.findings.items()):
+        check = each if isinstance(each, Check) else None
+        fix = f"{each.remediation} {SCRIPTED}" if check and check.fix else each.remediation
+        severity = f"{each.severity} {each.scope}"
+        yield number, severity, each.text, _expected(check, variant.facts) if check else "", fix, each.source
+
+
+def _expected(condition: Condition, places: Mapping[str, str]) -> str:
+    """Return where a fact is read and what is expected: /proc/sys/vm/swappiness ≤ 10."""
+    value = condition.expected
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+    return f"{places.get(condition.fact, condition.fact)} {SIGNS[condition.operator]} {text}".rstrip()
+
+
+# --- an accelerator -------------------------------------------------------------------------------------------------
+
+
+_ACCELERATOR = """# {title}: reference
+
+Options, findings and thresholds of the {title} images ([how to use them](../{guide}.md)). Written by `./inv docs` from
+`templates/{name}/`: `accelerator.yaml` and the files in `stacks/` have the source of each value.
+`docker run IMG plan` prints the values of one server with their reasons.
+"""
+_OPTIONS = """
+## Container options
+
+`./inv run --target {name}` sets these options, where the machine and the server need them:
+
+"""
+_OWN = """
+## Findings
+
+These ids are of {title} only; [findings of every host](findings.md) explains the columns.
+
+"""
+_THRESHOLDS = """
+## Thresholds
+
+Values that decisions use. `thresholds` in `accelerator.yaml` or a stack has the reason and the source of each.
+
+"""
+
+
+def accelerator(variants: Sequence[Variant], name: str, owners: Mapping[str, str]) -> str:
+    """Return an accelerator's page."""
+    own = [variant for variant in variants if variant.accelerator == name]
+    prefixes = {prefix for prefix, owner in owners.items() if owner == name}
+    rows = [row for row in _rows(own, stacks) if row[0].partition("-")[0] in prefixes]
+    guide = name if own[0].serves else "topology"
+    texts = {"title": own[0].title, "name": name, "guide": guide}
+    parts = [_ACCELERATOR.format(**texts), _OPTIONS.format(**texts), run(own)]
+    if rows:
+        parts += [_OWN.format(**texts), _table(rows)]
+    if any(variant.thresholds for variant in own):
+        parts += [_THRESHOLDS, thresholds(own)]
+    return "".join(parts)
+
+
+def run(variants: Sequence[Variant]) -> str:
+    """Return the options that containers of one accelerator are started with."""
+    found = each_once(((word, word) for word in _options(variant)) for variant in variants)
+    lines = ((f"`{option}`", because, stacks(variants, holders)) for (option, because), holders in found)
+    return table(("option", "reason", "stacks"), lines)
+
+
+def _options(variant: Variant) -> Iterator[tuple[str, str]]:
+    """Yield each option with its reason, and the oldest engine."""
+    options = [(option, because) for option, because, _ in words(variant.run)]
+    yield from options or [(NOTHING, "the options that every container gets are enough")]
+    engine, _, layers = variant.compression.summary.partition(": ")
+    yield f"engine: {engine}", f"{layers}. {variant.compression.because}".strip()
+
+
+def thresholds(variants: Sequence[Variant]) -> str:
+    """Return the thresholds of one accelerator's decisions: a line a name, with the stacks that have each value."""
+    found = each_once(((_named(item), _named(item)) for item in v.thresholds.items()) for v in variants)
+    values: dict[str, list[str]] = {}
+    for (name, value), holders in sorted(found, key=lambda each: each[0][0]):
+        of = stacks(variants, holders)
+        values.setdefault(name, []).append(value if of == "all" else f"{value} ({of})")
+    return table(("name", "value"), ((f"`{name}`", "; ".join(each)) for name, each in values.items()))
+
+
+def _named(item: tuple[str, Threshold]) -> tuple[str, str]:
+    name, threshold = item
+    value = threshold.value
+    return name, (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "none"
+
+
+# --- topologies -----------------------------------------------------------------------------------------------------
+
+
+_TOPOLOGY = """# Topologies: reference
+
+Written by `./inv docs`. [Several machines](../topology.md) explains how they are used.
+"""
+
+
+def topology(variants: Sequence[Variant]) -> str:
+    """Return the page of topologies: keys of the file, connectors, findings."""
+    parts = {
+        "Keys of topology.yaml": topology_tables.keys(),
+        "Connectors": topology_tables.connectors(variants),
+        "Findings": topology_tables.findings(),
+    }
+    return _TOPOLOGY + "".join(f"\n## {heading}\n\n{table(next(rows), rows)}" for heading, rows in parts.items())
