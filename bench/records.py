@@ -77,16 +77,6 @@ class BenchmarkMachine(Record):
     """Load average of the last minute before the measurement."""
 
 
-class Phase(Record):
-    """A phase of one process."""
-
-    process: str
-    phase: str
-    begin: float
-    """Seconds since the container's start."""
-    seconds: float
-
-
 class MeasuredPart(Record):
     """One run of one part."""
 
@@ -97,8 +87,6 @@ class MeasuredPart(Record):
     rounds: int
     seconds: float
     rows: tuple[Measurement, ...]
-    profile: Mapping[str, tuple[Phase, ...]] = {}
-    """Server → the phases of its start."""
 
 
 class Report(Record):

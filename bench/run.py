@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench import building, facts, guard, page, plain_image, serve, ship, size, start, tool
-from bench.records import MeasuredPart, Measurement, Phase, Report
+from bench.records import MeasuredPart, Measurement, Report
 from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import dumps
@@ -16,28 +15,21 @@ from drydock.core.paths import ROOT
 from drydock.model.record import dump
 
 
-class Measured(NamedTuple):
-    """The results of a part."""
-
-    rows: Sequence[Measurement]
-    profile: Mapping[str, tuple[Phase, ...]] = MappingProxyType({})
-
-
 class Bench(NamedTuple):
     """How a part is measured."""
 
-    measure: Callable[[int], Measured]
+    measure: Callable[[int], Iterable[Measurement]]
     rounds: int
     """Default number of rounds."""
 
 
 BENCHES: Mapping[str, Bench] = {
-    "build": Bench(lambda rounds: Measured(building.rows(rounds)), 2),
-    "start": Bench(lambda rounds: Measured(*start.rows(rounds)), 3),
-    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 2),
-    "size": Bench(lambda rounds: Measured(size.rows(rounds)), 1),
-    "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
-    "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
+    "build": Bench(building.rows, 2),
+    "start": Bench(start.rows, 3),
+    "serve": Bench(serve.rows, 2),
+    "size": Bench(size.rows, 1),
+    "ship": Bench(ship.rows, 2),
+    "tool": Bench(tool.rows, 7),
 }
 """Part → its benchmark, in the order of the page."""
 
@@ -87,15 +79,14 @@ def measure(bench: Bench, rounds: int) -> MeasuredPart:
     """Measure one part."""
     machine, begin = facts.machine(), time.monotonic()
     count = rounds or bench.rounds
-    measured = bench.measure(count)
+    rows = tuple(bench.measure(count))
     return MeasuredPart(
         commit=facts.commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=machine,
         rounds=count,
         seconds=round(time.monotonic() - begin, 1),
-        rows=tuple(measured.rows),
-        profile=dict(measured.profile),
+        rows=rows,
     )
 
 

@@ -1,10 +1,11 @@
 """Output tokens per second for several numbers of clients, and whether the answers are the same. IO.
 
-One server runs at a time: two would share the memory, most of which a plain vLLM takes.
+One server runs at a time: two would share the processors.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from docker.models.containers import Container
 
 from bench.records import Figure, Goal, Measurement
-from bench.servers import Way, complete, first_answer, running, ways
+from bench.servers import Way, complete, first_answer, running, unguarded, ways
 from drydock.core.console import log
 
 COMMAND = "./inv bench serve"
@@ -29,16 +30,19 @@ FORMS = ("Explain in plain words how {} came to be what they are today:", "A sho
 PROMPTS = tuple(form.format(subject) for form in FORMS for subject in SUBJECTS)
 COMPARED = PROMPTS[::4]
 """A sample with every form and many subjects."""
-AGAINST = {"plain eager": 1.4, "plain default": 1.05}
+AGAINST = {"plain eager": 1.4, "plain default": 1.05, "without the guard": 0.99}
+"""The server that drydock's is compared with → the least ratio. The guard is drydock's middleware."""
 
 
 def rows(rounds: int) -> list[Measurement]:
     """Measure throughput; return a row for each number of clients and each plain server."""
     compared = ways()
-    order = (compared.ours, compared.eager, compared.default)
     visits: list[Visit] = []
-    for number in range(rounds):
-        visits += [visit(way, compared.model) for way in (order if number % 2 == 0 else reversed(order))]
+    with tempfile.TemporaryDirectory(prefix="drydock-bench-") as folder:
+        bare = unguarded(compared.ours, Path(folder, "plugin"))
+        order = (compared.ours, bare, compared.eager, compared.default)
+        for number in range(rounds):
+            visits += [visit(way, compared.model) for way in (order if number % 2 == 0 else reversed(order))]
     return rows_of(visits)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 import urllib.error
 import urllib.request
@@ -19,16 +20,24 @@ from bench import guard, plain_image
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.errors import BuildError
+from drydock.core.paths import ROOT
 from drydock.prove import smollm2
 from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, address
 
 MODEL = "/models/smollm2"
 GIVEN = ("--model", MODEL, "--served-model-name", "smollm2")
 """Arguments of every server."""
+PLAIN = (*GIVEN, "--gpu-memory-utilization", "0.5")
+"""Of a plain vLLM: the share of the machine's memory, all of which must be free at the start. With the default, 0.92,
+the engine core ends where a Docker engine runs (ValueError in vllm/v1/worker/cpu_worker.py)."""
+PLUGIN = "entrypoints/plugin/drydock_plugin"
+"""What vLLM loads of drydock's, in the repository and below /opt/drydock."""
 SHARED_MEMORY = "4g"
 WITHIN = 1200
 """Seconds until a start counts as failed."""
 PAUSE = 0.2
+LAST_LINES = 60
+"""Of a server that failed: vLLM's cause comes before two tracebacks."""
 
 
 class Way(NamedTuple):
@@ -39,7 +48,8 @@ class Way(NamedTuple):
     command: tuple[str, ...]
     shared_memory: str | None = None
     """Value of --shm-size. A plain vLLM exits with docker's default of 64 MiB; its CPU documentation uses 4g."""
-    environment: Mapping[str, str] = MappingProxyType({})
+    volumes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """More mounts, as docker's SDK takes them."""
 
 
 class Ways(NamedTuple):
@@ -57,10 +67,30 @@ def ways() -> Ways:
     other = plain_image.build(plain_image.contexts())
     return Ways(
         Way("ours", image, ("serve", *GIVEN)),
-        Way("plain default", other, GIVEN, SHARED_MEMORY),
-        Way("plain eager", other, (*GIVEN, "--enforce-eager"), SHARED_MEMORY),
+        Way("plain default", other, PLAIN, SHARED_MEMORY),
+        Way("plain eager", other, (*PLAIN, "--enforce-eager"), SHARED_MEMORY),
         smollm2.make(image, labels=guard.labels()),
     )
+
+
+OPEN = '''"""Stands for drydock's middleware, and passes every request on."""
+
+
+class Guard:
+    def __init__(self, app):
+        self._app = app
+
+    async def __call__(self, scope, receive, send):
+        await self._app(scope, receive, send)
+'''
+
+
+def unguarded(way: Way, folder: Path) -> Way:
+    """Return drydock's server, with its supervisor, and a middleware in `folder` that only passes requests on."""
+    shutil.copytree(ROOT / PLUGIN, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "guard.py").write_text(OPEN)
+    mount = {str(folder): {"bind": f"/opt/drydock/{PLUGIN}", "mode": "ro"}}
+    return way._replace(name="without the guard", volumes=mount)
 
 
 @contextlib.contextmanager
@@ -68,9 +98,8 @@ def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None 
     """Run a server's container on free ports of the loopback address; remove it and its volumes at the end."""
     options: dict[str, Any] = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
-        "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **(volumes or {})},
+        "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **way.volumes, **(volumes or {})},
         "shm_size": way.shared_memory,
-        "environment": dict(way.environment),
         "labels": {"io.drydock.bench": way.name, **guard.labels()},
     }
     container = docker.from_env().containers.run(way.image, list(way.command), detach=True, **options)
@@ -91,7 +120,7 @@ def first_answer(container: Container, within: float = WITHIN) -> str:
         if answer is not None:
             return answer
         time.sleep(PAUSE)
-    lines = container.logs(tail=10).decode(errors="replace")
+    lines = container.logs(tail=LAST_LINES).decode(errors="replace")
     raise BuildError(f"{container.labels.get('io.drydock.bench')}: exited, or no answer after {within:.0f} s:\n{lines}")
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import docker
 
-from bench import guard, profile
-from bench.records import Goal, Measurement, Phase
+from bench import guard
+from bench.records import Goal, Measurement
 from bench.servers import Way, Ways, first_answer, right, running, ways
 from bench.turns import in_turns
 from drydock.core.console import log
@@ -23,8 +23,8 @@ LITTLE_KEPT = (
 )
 
 
-def rows(rounds: int) -> tuple[list[Measurement], dict[str, tuple[Phase, ...]]]:
-    """Measure starts; return the rows, and the phases of one start of each server."""
+def rows(rounds: int) -> list[Measurement]:
+    """Measure starts."""
     starts = _Starts(ways())
     measures = {
         "ours": lambda: starts.seconds(starts.ways.ours, fresh=True),
@@ -61,7 +61,7 @@ def rows(rounds: int) -> tuple[list[Measurement], dict[str, tuple[Phase, ...]]]:
             note=LITTLE_KEPT,
         )
     )
-    return made, starts.profiles
+    return made
 
 
 class _Starts:
@@ -69,7 +69,6 @@ class _Starts:
 
     def __init__(self, compared: Ways) -> None:
         self.ways = compared
-        self.profiles: dict[str, tuple[Phase, ...]] = {}
         self.answers: dict[str, list[str]] = {}
         self.volume = f"drydock-bench-{guard.run_id()}"
 
@@ -83,16 +82,12 @@ class _Starts:
         volumes = {self.volume: {"bind": "/cache", "mode": "rw"}} if ours else None
         begin = time.monotonic()
         with running(way, self.ways.model, volumes) as container:
-            with profile.sampled(container) as phases:
-                answer = first_answer(container)
-                took = time.monotonic() - begin
-                own = profile.own_phases(container) if ours else []
+            answer = first_answer(container)
+            took = time.monotonic() - begin
             container.stop(timeout=30)
         self.answers.setdefault(way.name, []).append(answer)
         if not right(answer):
             log(f"{way.name}: wrong answer: {answer!r}")
-        if phases and (fresh or not ours):
-            self.profiles[way.name.replace(" ", "-")] = (*own, *phases)
         return took
 
     def said(self, name: str) -> str:

@@ -22,6 +22,8 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import NamedTuple
 
+from drydock.build import render
+from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
 
 MACHINES = {
@@ -49,7 +51,7 @@ def stage(folder: Path, machine: str) -> Mapping[str, Path]:
     stub = folder / "python3"
     stub.write_text(STUB)
     stub.chmod(0o755)
-    profile = json.loads((ROOT / "images" / MACHINES[machine] / "profile.json").read_text())
+    profile = json.loads(render.profile_text(find(read_matrix(ROOT), MACHINES[machine])))
     (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
     return {"host": _host(folder, machine), "model": _model(folder)}
 

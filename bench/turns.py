@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Mapping
 
@@ -17,17 +16,6 @@ def timed(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
-
-
-def processor(work: Callable[[], object]) -> float:
-    """Run `work`, which starts other processes; return their user and system CPU time in seconds.
-
-    If the work never waits, this is its duration on an idle machine, even when measured on a busy one.
-    """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    work()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def in_turns(measures: Mapping[str, Measure], rounds: int, unit: Unit) -> dict[str, Figure]:

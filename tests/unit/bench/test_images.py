@@ -141,14 +141,15 @@ def test_visits_become_rows_with_medians_and_answers() -> None:
     ours = serve.Visit("ours", ("a", "b"), {1: 30.0, 8: 200.0, 32: 600.0})
     eager = serve.Visit("plain eager", ("a", "c"), {1: 20.0, 8: 100.0, 32: 500.0})
     default = serve.Visit("plain default", ("a", "b"), {1: 30.0, 8: 100.0, 32: 500.0})
-    rows = serve.rows_of([ours, eager, default, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
+    bare = ours._replace(name="without the guard")
+    rows = serve.rows_of([ours, eager, default, bare, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
 
     assert [(row.what.split(", ")[1], row.against, row.met) for row in rows[:4]] == [
         ("1 client", "plain eager", True),
         ("1 client", "plain default", True),
+        ("1 client", "without the guard", True),
         ("8 clients", "plain eager", True),
-        ("8 clients", "plain default", True),
     ]
     assert rows[0].ours.median == 35
     assert rows[0].note.startswith("1 of 2 greedy answers")
-    assert not rows[4].met
+    assert not rows[6].met
