@@ -7,16 +7,16 @@ lists it as the user's (`yours`), or states our value and the words of our plan 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drydock.config.matrix import find
 from drydock.model.record import Record
@@ -24,9 +24,9 @@ from drydock.run.container import RunRequest, container
 from drydock.run.docker import docker_argv
 from drydock.run.machine import Machine
 from drydock.run.reasons import words as record_words
-from entrypoints.core.cascade import COMMAND_LINE, ENVIRONMENT
 from entrypoints.core.records import Facts, Reason, ServePlan
-from entrypoints.decide.spread.devices import arrange
+from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
+from entrypoints.decide.parallelism.devices import arrange
 from entrypoints.plan.plan import command
 from entrypoints.request.flags import PIPELINE, TENSOR
 from entrypoints.request.intents import parse_intents
@@ -110,7 +110,11 @@ class Start(Record):
 
 
 class Manual(Record):
-    """One manual's commands."""
+    """One manual's commands.
+
+    In its table, `usual` has what rows leave out, for `serves` and for `starts`. Of its `better`, a row takes the
+    settings that its command has; where our value is the same, the row says null.
+    """
 
     seed: str
     """Its file's name."""
@@ -119,6 +123,23 @@ class Manual(Record):
     """Option of the manual's own script → our flag, option or variable; a colon separates the values of two."""
     serves: tuple[Serve, ...] = ()
     starts: tuple[Start, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, data: dict[str, Any]) -> dict[str, Any]:
+        usual = data.pop("usual", {})
+        rows = {
+            kind: [_completed(row, made, data.get("script", {})) for row in data[kind]] for kind, made in usual.items()
+        }
+        return data | rows
+
+
+def _completed(row: Mapping[str, Any], usual: Mapping[str, Any], script: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row with what is usual in its manual."""
+    text = row["command"]
+    named = started(text) if text.startswith("docker ") else settings(text, script)
+    better = {name: value for name, value in usual.get("better", {}).items() if name in named} | row.get("better", {})
+    return {**usual, **row, "better": {name: value for name, value in better.items() if value is not None}}
 
 
 class Line(NamedTuple):
@@ -131,6 +152,13 @@ class Line(NamedTuple):
     because: str
     problem: str
     """What is wrong with the row; empty if it is correct."""
+
+
+class Part(NamedTuple):
+    """A row and the result of its comparison."""
+
+    row: Serve | Start
+    lines: tuple[Line, ...]
 
 
 def manuals() -> list[Manual]:
@@ -171,14 +199,23 @@ def _translated(words: list[str], script: Mapping[str, str]) -> dict[str, str]:
 
 
 def options(words: Iterable[str]) -> set[str]:
-    """Return the options of docker run, each as one word: --device=/dev/kfd, --volume=/data:/data, --rm."""
+    """Return the options of docker run, each as one word: --device=/dev/kfd, --volume=/data:/data, --rm.
+
+    An image of a registry is one of them; the name of an image that was built before is not.
+    """
     found, left = set(), list(words)
     while left and left[0].startswith("-"):
         name, equals, value = left.pop(0).partition("=")
         if name not in _BARE and not equals:
             value = left.pop(0)
         found.add(_option(_ALIASES.get(name, name), value))
-    return found
+    return found | {image for image in left[:1] if "/" in image}
+
+
+def started(text: str) -> set[str]:
+    """Return the options of a docker run, as text."""
+    words = words_of(text)
+    return options(words[words.index("run") + 1 :])
 
 
 def _option(name: str, value: str) -> str:
@@ -214,9 +251,7 @@ def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
 
 
 def _profile(target: str) -> dict[str, Any]:
-    variant = find(expect.VARIANTS, target)
-    profile: dict[str, Any] = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
-    return profile
+    return expect.profile_in(target)
 
 
 def _facts(row: Serve, profile: dict[str, Any]) -> Facts:
@@ -245,6 +280,17 @@ def _threaded(plain: Facts, made: Made) -> Facts:
 
 
 # --- both -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def compared() -> tuple[tuple[Manual, tuple[Part, ...]], ...]:
+    """Compare every command of every manual."""
+    return tuple((manual, tuple(_parts(manual))) for manual in manuals())
+
+
+def _parts(manual: Manual) -> Iterator[Part]:
+    yield from (Part(row, tuple(compare_serve(row, manual.script))) for row in manual.serves)
+    yield from (Part(row, tuple(compare_start(row))) for row in manual.starts)
 
 
 def compare_serve(row: Serve, script: Mapping[str, str]) -> list[Line]:
@@ -289,12 +335,13 @@ def compare_start(row: Start) -> list[Line]:
     with tempfile.TemporaryDirectory() as folder:
         here = recorded(row.host, Path(folder)) if row.host else Machine(NOWHERE)
         ours = container(variant, RunRequest(model="org/model"), here)
-    words = words_of(row.command)
-    theirs = sorted(options(words[words.index("run") + 1 :]))
+    theirs = sorted(started(row.command))
     reasons = (f"{option}: {because}" for option, because, _ in record_words(ours.record))
     texts = {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}
     texts[""] = (*reasons, *ours.notes)
     there = options(docker_argv(ours)[2:])
+    if variant.base.kind == "image":
+        there.add(variant.base.reference)
     return [*(_option_line(row, option, there, texts) for option in theirs), *_unused(row, theirs)]
 
 

@@ -1,99 +1,150 @@
-"""Write docs/manuals.md, which compares the vendors' commands with drydock's plans: `python tests/manuals/page.py`.
+"""Write docs/reference/manuals.md and a page for each of the vendors' manuals: `python tests/manuals/page.py`.
 
-It also writes docs/steps.md, which answers each step of these manuals.
+A manual's page has what takes the place of each step, and compares its commands with drydock's plans.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.manuals.account import account_page, cell, code  # noqa: E402 - after the path is set
+from tests.manuals import account as steps  # noqa: E402 - after the path is set
+from tests.manuals.account import Answer, cell, code, link, stem  # noqa: E402 - after the path is set
 from tests.manuals.compare import (  # noqa: E402 - after the path is set
     BETTER,
     SAME,
     YOURS,
-    Better,
     Line,
     Made,
-    Manual,
+    Part,
     Serve,
     Start,
-    compare_serve,
-    compare_start,
-    manuals,
+    compared,
 )
-from tests.manuals.steps import anchor_names  # noqa: E402 - after the path is set
+from tests.manuals.steps import Account  # noqa: E402 - after the path is set
 from tests.support.decisions import table  # noqa: E402 - after the path is set
 
-PAGE = ROOT / "docs" / "manuals.md"
-ACCOUNT = ROOT / "docs" / "steps.md"
+REFERENCE = ROOT / "docs" / "reference"
 
+_INDEX = """# Vendors' manuals
 
-class Part(NamedTuple):
-    """A row and the result of its comparison."""
+For every step of {manuals} manuals, a page says which command of drydock takes its place and what differs. It also
+compares each setting of the manual's commands with drydock's plan for the same model and machine. Written by
+`python tests/manuals/page.py`; tests compare each setting with the plan, and check that each command exists.
 
-    row: Serve | Start
-    lines: list[Line]
+## Steps
 
+{steps}
+- **same settings**: every setting of the manual's command has the same value in drydock's plan, or you set it and
+  drydock passes it on.
+- **command of ours**: a command takes the step's place; its settings are not compared.
+- **differs**: a compared setting has another value in the plan, or the page says what differs.
+- **out of scope**: drydock does not do it; the page says "not in drydock", why, and where to go.
 
-def page() -> str:
-    """Return the whole page."""
-    compared = [(manual, [*_parts(manual)]) for manual in manuals()]
-    lines = [line for _, parts in compared for part in parts for line in part.lines]
-    count = {name: sum(line.verdict == name for line in lines) for name in (SAME, YOURS, BETTER)}
-    introduction = _INTRODUCTION.format(
-        commands=sum(len(parts) for _, parts in compared), manuals=len(compared), settings=len(lines),
-        same=count[SAME], yours=count[YOURS], better=count[BETTER],
-        SAME=SAME, YOURS=YOURS, BETTER=BETTER,
-    )  # fmt: skip
-    return introduction + "".join(f"\n## {manual.title}\n{''.join(map(_part, parts))}" for manual, parts in compared)
+## Settings
 
+{settings}
+- **same**: drydock chooses the same value.
+- **passed on**: only you can know the value: set it, and drydock passes it on.
+- **different**: drydock chooses another value, for the reason on the manual's page.
+"""
+_PAGE = """# {title}, step by step
 
-def _parts(manual: Manual) -> Iterator[Part]:
-    yield from (Part(row, compare_serve(row, manual.script)) for row in manual.serves)
-    yield from (Part(row, compare_start(row)) for row in manual.starts)
+What takes the place of each step of the manual. Numbers are lines of the manual's text. `IMG` is the image that
+`./inv build` made, `M` the model. [All manuals](../manuals.md)
+{like}{unpinned}
+## Steps
+{steps}
+## Commands
 
+Commands that start or tune a server, compared with drydock's plan for the same model and machine. Settings
+that drydock passes on are listed by name; [those with another value](#settings-with-another-value) follow.
 
-_INTRODUCTION = """# Vendors' commands compared with drydock
+{commands}
+### Settings with another value
 
-This page compares {commands} commands that start or tune a server, from {manuals} manuals, with drydock's plan for the
-same model and machine. The commands contain {settings} variables, flags and options:
+{different}"""
+_UNPINNED = """
+The locks of some images lack inputs, which `build` pins on a machine that reaches the vendor's registry, package index
+or repository ([unpinned inputs](../../lock.md#unpinned-inputs)):
 
-| result | number | meaning |
-| --- | --- | --- |
-| {SAME} | {same} | drydock chooses the same value |
-| {YOURS} | {yours} | only you can know the value: set it, and drydock passes it on |
-| {BETTER} | {better} | drydock chooses another value, for the reason in the last column |
-
-A reason comes from the plan. If another setting or a page states the reason, a name in parentheses refers to it.
-
-[Every step of these manuals](steps.md) has its answer on another page.
-
-This page is generated by `python tests/manuals/page.py`. Tests compare each line with the plan.
 """
 
 
-def _part(part: Part) -> str:
+def pages() -> dict[Path, str]:
+    """Return every page with its text."""
+    read = steps.every()
+    own = {account.seed: (account, answers) for account, answers in read}
+    of_manuals = {
+        REFERENCE / "manuals" / f"{stem(manual.seed)}.md": page(parts, *own[manual.seed])
+        for manual, parts in compared()
+    }
+    return {REFERENCE / "manuals.md": index(read)} | of_manuals
+
+
+def index(read: Sequence[tuple[Account, list[Answer]]]) -> str:
+    """Return the page that leads to the manuals."""
+    lines = {manual.title: [line for part in parts for line in part.lines] for manual, parts in compared()}
+    lines["all"] = [line for own in lines.values() for line in own]
+    rows = ([title, *_numbers(own)] for title, own in lines.items())
+    settings = table(["manual", "settings", SAME, YOURS, BETTER], rows)
+    return _INDEX.format(manuals=len(read), steps=steps.counts(read), settings=settings)
+
+
+def _numbers(lines: Sequence[Line]) -> list[str]:
+    kinds = [line.verdict for line in lines]
+    return [str(len(kinds)), *(str(kinds.count(name)) for name in (SAME, YOURS, BETTER))]
+
+
+def page(parts: Sequence[Part], account: Account, answers: list[Answer]) -> str:
+    """Return a manual's page."""
+    lacking = steps.unpinned_text(answers)
+    return _PAGE.format(
+        title=account.title,
+        like=_like(account),
+        unpinned=_UNPINNED + lacking if lacking else "",
+        steps=steps.steps_text(account, answers),
+        commands="".join(f"{number}. {_command(part)}\n" for number, part in enumerate(parts, 1)),
+        different=_different(parts),
+    )
+
+
+def _like(account: Account) -> str:
+    """Return which other manual steps refer to, and what else its targets are called here."""
+    if account.like is None:
+        return ""
+    targets = ", ".join(f"`{other}` is `{own}` here" for other, own in account.like.targets.items())
+    return f"\nSteps that refer to lines are as in {_manual(account.like.seed)}{f'; {targets}' if targets else ''}.\n"
+
+
+def _manual(seed: str) -> str:
+    title = next(manual.title for manual, _ in compared() if manual.seed == seed)
+    return f"[{title}]({stem(seed)}.md)"
+
+
+def _command(part: Part) -> str:
+    """Return a command: what is planned for it, and its settings that are the same or passed on."""
     row = part.row
-    meant = " (described in words)" if isinstance(row, Serve) and row.in_words else ""
-    lines = f"lines {row.lines}" if "-" in row.lines or "," in row.lines else f"line {row.lines}"
-    here = _requested(row) if isinstance(row, Serve) else f"`./inv run --target {row.target} --model …`"
-    return f"\n### {row.name}\n\nManual: {lines}{meant}. drydock: {here}.\n\n{_table(part.lines, row.better)}"
+    meant = ", described in words" if isinstance(row, Serve) and row.in_words else ""
+    kinds = [line.verdict for line in part.lines]
+    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS)
+    passed = f"; passed on: {yours}" if yours else ""
+    same = f"{kinds.count(SAME)} of {len(kinds)} settings are the same"
+    return f"**{row.name}** ({row.lines}{meant}): {_requested(row)}. {same}{passed}."
 
 
-def _requested(row: Serve) -> str:
+def _requested(row: Serve | Start) -> str:
     """Return the image's target, the machine and the command."""
+    if isinstance(row, Start):
+        return f"`./inv run --target {row.target} --model M`"
     request = [f"{name} {value}" for name, value in row.request.items()]
     env = [f"{name}={value}" for name, value in row.env.items()]
     words = " ".join([*env, "serve --model", row.model, *request, *(["…"] if row.yours else [])])
-    return f"target `{row.target}` on {_machine(row.host, row.devices)}, `{words}`"
+    return f"`{row.target}` on {_machine(row.host, row.devices)}, `{words}`"
 
 
 def _machine(host: str | Made, devices: int) -> str:
@@ -104,40 +155,32 @@ def _machine(host: str | Made, devices: int) -> str:
     return f"a machine of {host.cores} cores{threads}, {nodes}, {host.memory} GiB"
 
 
-def _table(lines: list[Line], better: Mapping[str, Better]) -> str:
-    rows = ([code(line.setting), code(line.theirs), _ours(line), line.verdict, _reason(line, better)] for line in lines)
-    return table(["setting", "manual", "drydock", "result", "reason"], rows)
+def _different(parts: Sequence[Part]) -> str:
+    """Return a line for each setting that has another value, with the numbers of the commands that have it."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for number, part in enumerate(parts, 1):
+        for line in part.lines:
+            if line.verdict == BETTER:
+                ours = code(line.ours) if line.ours else "not set"
+                theirs = "" if line.theirs == line.setting else code(line.theirs)
+                row = (code(line.setting), theirs, ours, _reason(part, line))
+                rows.setdefault(row, []).append(str(number))
+    head = ["setting", "manual", "drydock", "reason", "commands"]
+    return table(head, ([*row, ", ".join(numbers)] for row, numbers in rows.items()))
 
 
-def _ours(line: Line) -> str:
-    return code(line.ours) if line.ours or line.verdict == YOURS else "not set"
-
-
-def _reason(line: Line, better: Mapping[str, Better]) -> str:
-    found = better.get(line.setting)
-    return cell(line.because) + (f" ({_reference(found.stated_in)})" if found and found.stated_in else "")
-
-
-def _reference(where: str) -> str:
-    name = where.removeprefix("docs/")
-    return f"`{where}`" if name == where else f"[{name}]({name})"
-
-
-def names() -> dict[tuple[str, str], str]:
-    """Return the anchor of each row on the page: (title of the manual, name of the row) → anchor."""
-    headings = re.findall(r"^(#+) (.+)$", page(), re.MULTILINE)
-    anchors = anchor_names([text for _, text in headings])
-    found, title = {}, ""
-    for (level, text), anchor in zip(headings, anchors, strict=True):
-        title = text if level == "##" else title
-        found[title, text] = anchor
-    return found
+def _reason(part: Part, line: Line) -> str:
+    found = part.row.better.get(line.setting)
+    where = found.stated_in if found else ""
+    shown = link(where) if where.startswith("docs/") else f"`{where}`"
+    return cell(line.because) + (f" ({shown})" if where else "")
 
 
 def main() -> None:
-    """Write both pages."""
-    PAGE.write_text(page())
-    ACCOUNT.write_text(account_page(names()))
+    """Write the pages."""
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,10 @@ from pydantic import Field, model_validator
 import tasks
 from drydock.config.matrix import find
 from drydock.core.errors import DrydockError
+from drydock.lock.lockfile import path_of, read_lock
+from drydock.model.locked import Lock
 from drydock.model.record import Record
-from drydock.repo import program
+from drydock.repo import cli
 from entrypoints.core.errors import EntrypointError
 from entrypoints.request.arguments import parse_arguments
 from tests.support.hosts import expect
@@ -34,13 +36,14 @@ ROOT = HERE.parent.parent
 MANUALS = "DRYDOCK_MANUALS"
 """The variable with the folder of the manuals."""
 
-OURS, DIFFERS, OUT = "command of ours", "differs", "out of scope"
 CLIENTS = ("ansible-playbook", "curl")
 """Programs of the user's machine that a step may name."""
 EXECUTED = ("bash", "huggingface-cli", "neuron-ls", "omni_cli", "python3", "ray")
 """Programs in an image that are not verbs."""
 EXAMPLES = {"ascend-w8a8": "examples/ascend-w8a8"}
 """An image that an example builds → its folder."""
+BUILDS = ("build", "fetch", "lock", "run")
+"""Tasks that need the inputs of a target's image."""
 _REPLACED = {"…": "x", "IMG": "image"}
 
 
@@ -58,7 +61,7 @@ class Step(Record):
     compare: tuple[str, ...] = ()
     """Rows of the comparison of commands, which have the command and each of its settings."""
     differs: str = ""
-    """What is otherwise with us, and why."""
+    """What else is otherwise with us, and why. Settings that `compare` finds different are not repeated."""
     out: str = ""
     """Why drydock does not do it."""
     go: str = ""
@@ -83,11 +86,6 @@ class Step(Record):
         if (self.out and self.differs) or (self.go and not self.out) or (self.says and not self.page):
             raise ValueError(f"{self.lines}: `differs` is not for `out`, `go` only for it, and `says` needs `page`")
         return self
-
-    @property
-    def verdict(self) -> str:
-        """Which kind of answer it is."""
-        return OUT if self.out else DIFFERS if self.differs else OURS
 
 
 class Section(Record):
@@ -158,7 +156,7 @@ def _taken(step: Step, others: Mapping[str, Step], targets: Mapping[str, str]) -
         return step
     other = others[step.same]
     commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in other.do)
-    return other.model_copy(update={"lines": step.lines, "do": commands, "says": ""})
+    return other.model_copy(update={"lines": step.lines, "same": step.same, "do": commands, "says": ""})
 
 
 def numbers(lines: str) -> list[int]:
@@ -214,10 +212,10 @@ def problem(command: str) -> str:
 
 
 def _task_problem(words: list[str]) -> str:
-    own, _, rest = program._split(words)
+    own, _, rest = cli._split(words)
     contexts, parser = _tasks()
     try:
-        found = parser.parse_argv([*program._checked(program._joined(own, contexts), contexts)])
+        found = parser.parse_argv([*cli._checked(cli._joined(own, contexts), contexts)])
         (parsed,) = (context for context in found if context.name)
         _check_target(parsed)
     except (DrydockError, ParseError) as error:
@@ -251,6 +249,36 @@ def _verb_problem(words: list[str]) -> str:
 
 def _short(error: Exception) -> str:
     return str(error).splitlines()[0]
+
+
+# --- what their images lack -----------------------------------------------------------------------------------------
+
+
+def unpinned(command: str) -> dict[str, str]:
+    """Return the inputs that the lock of a command's image lacks. A base's value is where it comes from.
+
+    That is its registry, or the platform of the machine that makes it from packages. What the command brings itself
+    (`--context`, `--supplied`) is not among them.
+    """
+    words = shlex.split(command)
+    if words[0] != "./inv" or words[1] not in BUILDS or "--target" not in words:
+        return {}
+    after = dict(pairwise(words))
+    variant = find(expect.VARIANTS, after["--target"])
+    brought = {value.partition("=")[0] for option, value in pairwise(words) if option == "--context"}
+    if "--supplied" in words:
+        brought |= {item.name for item in variant.supplied}
+    found: dict[str, str] = {}
+    for platform, pins in _lock(variant.id).platforms.items():
+        if after.get("--platform", platform) == platform:
+            where = pins.base.reference.partition("/")[0] if pins.base.kind == "image" else platform
+            found |= {name: where if name == "base" else "" for name in pins.unresolved if name not in brought}
+    return found
+
+
+@cache
+def _lock(variant: str) -> Lock:
+    return read_lock(path_of(ROOT, variant))
 
 
 # --- links ----------------------------------------------------------------------------------------------------------

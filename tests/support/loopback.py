@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 
 class Loopback(ThreadingHTTPServer):
@@ -20,6 +20,16 @@ class Loopback(ThreadingHTTPServer):
         self.requests: list[tuple[str, str | None, str | None]] = []
         """Path, Range and Authorization of each request."""
         super().__init__(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
 
     @property
     def url(self) -> str:

@@ -7,12 +7,10 @@ architecture, memory and link. Used by decisions.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from drydock.config.matrix import find
 from entrypoints.core.records import Cpu, Device, Facts, Link, Node
 from tests.support.hosts import expect
 
@@ -159,9 +157,7 @@ def machine(kind: str, count: int, target: str = "") -> Machine:
 def _profile(kind: Kind) -> dict[str, Any]:
     if not kind.target:
         return expect.profile_of(kind.host)
-    variant = find(expect.VARIANTS, kind.target)
-    loaded: dict[str, Any] = json.loads((expect.ROOT / "images" / variant.id / "profile.json").read_text())
-    return loaded
+    return expect.profile_in(kind.target)
 
 
 # --- devices --------------------------------------------------------------------------------------------------------

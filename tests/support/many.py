@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.core.records import Device, Facts, Link
-from entrypoints.decide.spread.fit import Rules
+from entrypoints.decide.parallelism.fit import Rules
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights

@@ -34,7 +34,7 @@ BFLOAT16 = " in bfloat16"
 
 LLAMA, MIXTRAL = "meta-llama/Meta-Llama-3.1-405B", "mistralai/Mixtral-8x22B-v0.1"
 DEEPSEEK, QWEN = "deepseek-ai/DeepSeek-V3", "Qwen/Qwen3-235B-A22B"
-KIMI = "moonshotai/Kimi-K2-Instruct"
+KIMI, R1_AWQ = "moonshotai/Kimi-K2-Instruct", "cognitivecomputations/DeepSeek-R1-awq"
 PARALLELISM = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "enable-expert-parallel")
 
 
@@ -69,8 +69,9 @@ CLUSTERS = (
     Cluster("tpu-v6e-8x", 4, LLAMA),
     Cluster("tpu-v5p-4x", 2, QWEN),
     Cluster("tpu-v5p-4x", 4, LLAMA),
+    Cluster("enflame-s60-8x", 4, R1_AWQ),
 )
-"""A model that one such host cannot hold, on two and four of them."""
+"""A model that one such host cannot hold, on two or four of them."""
 
 
 def models() -> dict[str, ModelFacts]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Network
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -22,12 +22,18 @@ import docker
 from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.prove import demo_topology, smollm2
-from drydock.topology import verbs as topologies
-from drydock.topology.planned import read_plan
-from drydock.topology.rollout import ready, verbs, watch
-from drydock.topology.rollout.asking import NoAnswer, ask
-from drydock.topology.rollout.compose import PROJECT, SERVICE
-from drydock.topology.rollout.state import TopologyPlace
+from drydock.prove.demo_topology import PROJECT
+from drydock.topology import known_answer, up, verify
+from drydock.topology import tasks as topologies
+from drydock.topology.arguments import url
+from drydock.topology.known_answer import Ask, NoAnswer, ShownAnswers
+from drydock.topology.plan_model import Rank, read_plan
+from drydock.topology.ports import API, STATUS
+from drydock.topology.render.parts import container_name
+from drydock.topology.up import Options
+from tests.support.waiting import wait_until
+
+SERVICE = "com.docker.compose.service"
 
 LEASE = 60
 """Seconds, so that a test need not wait for minutes until it runs out. On a busy machine a first answer takes 20."""
@@ -45,23 +51,28 @@ PROMPTS = [", ".join(map(str, range(first, first + 24))) + "," for first in (120
 class Cluster:
     """A topology that runs on Compose."""
 
-    def __init__(self, place: TopologyPlace) -> None:
-        self.place, self.plan = place, read_plan(place.file)
-        self.shown = verbs.up(place, "compose", verbs.Options(seconds=420))
-        self.runner = place.runner(place.running(), {})
+    def __init__(self, file: Path, output: Path) -> None:
+        self.plan, self.folder, self.project = read_plan(file), output, f"drydock-{up.name_of(file)}"
+        self.shown = up.up(file, Options("compose", output=str(output), seconds=420))
+        self.ask = partial(known_answer.ask, key=demo_topology.key_in(output))
 
     @property
     def router(self) -> str:
-        return ready.router_url(self.plan, self.runner.reach())
+        router = self.plan.router
+        return url(router.address, router.port) if router else ""
+
+    def prove(self) -> ShownAnswers:
+        """Ask for the known answer. Raises VerifyError."""
+        return verify.prove(self.plan, demo_topology.key_in(self.folder))
 
     def container(self, service: str) -> Any:
-        label = [f"{PROJECT}=drydock-{self.place.name}", f"{SERVICE}={service}"]
+        label = [f"{PROJECT}={self.project}", f"{SERVICE}={service}"]
         return docker.from_env().containers.list(all=True, filters={"label": label})[0]
 
     def compose(self, *words: str) -> None:
         """Run docker compose with what was started."""
-        command = ("docker", "compose", "--project-name", f"drydock-{self.place.name}")
-        subprocess.run([*command, *words], cwd=self.place.folder, check=True, capture_output=True)
+        command = ("docker", "compose", "--project-name", self.project)
+        subprocess.run([*command, *words], cwd=self.folder, check=True, capture_output=True)
 
     def kill(self, service: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a container's first process, past its engine, which then starts it again."""
@@ -72,29 +83,48 @@ class Cluster:
         for row in self.container(service).top(ps_args="-eo pid")["Processes"]:
             os.kill(int(row[0]), number)
 
-    def rows(self) -> dict[str, watch.Row]:
-        found = watch.rows((self.plan,), self.runner.states(), self.runner.reach())
-        return {row.name: row for row in found}
+    def ranks(self) -> dict[str, Rank]:
+        """Return container → rank."""
+        return {container_name(each, rank): rank for each in self.plan.replicas for rank in each.ranks}
 
-    def heal(self) -> None:
+    def ready(self, service: str) -> bool:
+        """Tell whether a rank or the router says that it is ready."""
+        rank = self.ranks().get(service)
+        where = f"{url(rank.address, rank.ports[STATUS])}/readyz" if rank else f"{self.router}/readiness"
+        try:
+            return self.ask(where, None, 3.0).status == 200
+        except NoAnswer:
+            return False
+
+    def count(self, service: str, metric: str) -> float:
+        """Return a counter of a server; 0 while it does not answer."""
+        rank = self.ranks()[service]
+        try:
+            text = self.ask(f"{url(rank.address, rank.ports[API])}/metrics", None, 3.0).text
+        except NoAnswer:
+            return 0.0
+        return known_answer.total(text, metric) or 0.0
+
+    def heal(self, within: float = 600.0) -> None:
         """Wait until all is ready."""
-        ready.wait(self.plan, self.runner, 600)
+        names = [*self.ranks(), *([self.plan.router.name] if self.plan.router else [])]
+        wait_until(lambda: all(map(self.ready, names)), "all ready", within=within)
 
     def answers(self) -> dict[str, str]:
         """Return what each prompt is answered; ask it while nothing is wrong."""
-        found = {prompt: question(self.router, prompt) for prompt in PROMPTS}
+        found = {prompt: question(self.ask, self.router, prompt) for prompt in PROMPTS}
         assert {status for status, _ in found.values()} == {"200"}, found
         return {prompt: text for prompt, (_, text) in found.items()}
 
 
 @contextlib.contextmanager
-def started(place: TopologyPlace) -> Iterator[Cluster]:
+def started(file: Path, output: Path) -> Iterator[Cluster]:
     """Start a topology; stop it and remove what `down` keeps when the block ends."""
     try:
-        yield Cluster(place)
+        yield Cluster(file, output)
     finally:
-        verbs.down(place)
-        demo_topology.remove_volumes(f"drydock-{place.name}")
+        up.down(file, Options(output=str(output)))
+        demo_topology.remove_volumes(f"drydock-{up.name_of(file)}")
 
 
 class Asked(NamedTuple):
@@ -109,8 +139,8 @@ class Asked(NamedTuple):
 class Clients:
     """Two clients that ask one question after the other through the router, and note what they get."""
 
-    def __init__(self, url: str, answers: dict[str, str]) -> None:
-        self._url, self._answers = url, answers
+    def __init__(self, ask: Ask, url: str, answers: dict[str, str]) -> None:
+        self._ask, self._url, self._answers = ask, url, answers
         self._over = threading.Event()
         self._begun = time.monotonic()
         self.asked: list[Asked] = []
@@ -130,7 +160,7 @@ class Clients:
         while not self._over.is_set():
             prompt = PROMPTS[(len(self.asked) + number) % len(PROMPTS)]
             begun = time.monotonic()
-            said, text = question(self._url, prompt)
+            said, text = question(self._ask, self._url, prompt)
             right = said != "200" or text.split(",")[0] == self._answers[prompt].split(",")[0]
             self.asked.append(Asked(begun - self._begun, time.monotonic() - begun, said, right))
             self._over.wait(PAUSE)
@@ -163,7 +193,7 @@ class Clients:
         return f"{good}; {kinds}, over {last - first:.0f} s, each within {max(each.seconds for each in bad):.1f} s"
 
 
-def question(url: str, prompt: str, **more: Any) -> tuple[str, str]:
+def question(ask: Ask, url: str, prompt: str, **more: Any) -> tuple[str, str]:
     """Return the status and the text of an answer, or why there is none."""
     body = {"model": "smollm2", "prompt": prompt, "max_tokens": 6, "temperature": 0, "cache_salt": secrets.token_hex(8)}
     try:
@@ -174,16 +204,9 @@ def question(url: str, prompt: str, **more: Any) -> tuple[str, str]:
     return str(reply.status), text
 
 
-class Where(NamedTuple):
-    """Addresses and ports of a topology."""
-
-    subnet: IPv4Network
-    port_base: int = 20000
-
-
-def planned(folder: Path, images: tuple[str, str], shape: str, name: str, where: Where | None = None) -> Path:
+def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Path:
     """Plan a shape of the demo on this machine, with the test's images and lease; return the plan's file."""
-    subnet, port_base = where or Where(demo_topology.free_subnet())
+    subnet = demo_topology.free_subnet()
     wanted = demo_topology.topology(demo_topology.SHAPES[shape], smollm2.make(images[0]), subnet)
     wanted["groups"] = [
         {**group, "flags": [*group["flags"], "--block-size", "32", "--served-model-name", "smollm2"]}
@@ -192,7 +215,6 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str, where:
     for group in wanted["groups"]:
         if "role" not in group:  # ranks of one model that share these cores
             group["env"] = {"VLLM_CPU_OMP_THREADS_BIND": "0"}
-    wanted["network"]["port_base"] = port_base
     if "router" in wanted:
         wanted["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"

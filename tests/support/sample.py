@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from drydock.build.render import profile_text
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
 from entrypoints.checks.findings import tell
 from entrypoints.core.records import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
 
@@ -46,8 +49,8 @@ CACHES = {
 
 KNOWN: dict[str, Any] = {}
 """Every finding that code makes, by id, as the images' profiles have them."""
-for _path in sorted(Path(__file__).resolve().parents[2].glob("images/*/profile.json")):
-    KNOWN |= json.loads(_path.read_text())["findings"]
+for _variant in read_matrix(ROOT):
+    KNOWN |= json.loads(profile_text(_variant))["findings"]
 
 PROFILE: dict[str, Any] = {
     "schema": 1,

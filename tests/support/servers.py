@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import requests
 
@@ -79,17 +78,6 @@ class Registry:
         return self.folder / "data/docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"
 
 
-class Answered(NamedTuple):
-    """A request that reached the registry, and its answer."""
-
-    request: str
-    """Method and path."""
-    status: int
-    began: float
-    """When the client sent it, in seconds of the monotonic clock."""
-    ended: float
-
-
 class FaultyProxy:
     """Forwards TCP to a registry; with the given probability it drops, delays, truncates or answers an error itself.
 
@@ -98,9 +86,6 @@ class FaultyProxy:
 
     def __init__(self, target: int, probability: float, seed: int) -> None:
         self.probability, self._target, self._random = probability, target, random.Random(seed)  # noqa: S311 - repeatable
-        self.faults: dict[str, int] = {}
-        self.journal: list[Answered] = []
-        """The registry's answers in order, including those that did not reach the client."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"
@@ -128,12 +113,10 @@ class FaultyProxy:
 
     def _request(self, client: socket.socket) -> None:
         head, rest = self._head(client)
-        began = time.monotonic()
         if not head:
             return
         fault = self._random.choice(("drop", "delay", "truncate", "lose", "500", "503", "429"))
         fault = fault if self._random.random() < self.probability else ""
-        self.faults[fault] = self.faults.get(fault, 0) + 1
         if fault == "drop":
             return
         if fault in ("500", "503", "429"):
@@ -145,7 +128,6 @@ class FaultyProxy:
             time.sleep(self._random.uniform(0.01, 0.1))
         with socket.create_connection(("127.0.0.1", self._target), timeout=20) as server:
             answer = self._forward(client, server, head, rest, fault)
-        self._record(head, answer, began)
         if answer and fault != "lose":  # lose: the registry has answered, but the client gets nothing
             cut = fault == "truncate" and not self._length(head)
             client.sendall(answer[: len(answer) // 2] if cut else answer)
@@ -168,11 +150,6 @@ class FaultyProxy:
         while chunk := server.recv(1 << 16):
             answer += chunk
         return answer
-
-    def _record(self, head: bytes, answer: bytes, began: float) -> None:
-        if answer:
-            request = b" ".join(head.split(b" ", 2)[:2]).decode()
-            self.journal.append(Answered(request, int(answer.split(b" ", 2)[1]), began, time.monotonic()))
 
     @staticmethod
     def _head(client: socket.socket) -> tuple[bytes, bytes]:

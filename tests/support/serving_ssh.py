@@ -12,6 +12,7 @@ MODEL = "/srv/models/smollm2"
 TOPOLOGY = """\
 model: {model}
 image: {image}
+api_key: required
 nodes:
   - {{name: n0, address: {first}, host: {host}}}
   - {{name: n1, address: {second}, host: {host}}}

@@ -12,8 +12,8 @@ from drydock.attest import documents
 from drydock.attest.signing import Trust
 from drydock.config.access import Access
 from drydock.core.errors import UntrustedError
-from drydock.examine import trust
-from drydock.examine.pulled import open_image
+from drydock.examine import verify_published
+from drydock.examine.remote_image import open_image
 from drydock.oci.reference import parse
 from drydock.publish.push import Published, PublishOptions, publish
 from drydock.publish.repository import Repository
@@ -43,9 +43,9 @@ class Signed:
         """The one platform's."""
         return self.done.platforms[AMD64]
 
-    def verify(self, reference: str = "") -> trust.Trusted:
-        options = trust.VerifyOptions(Trust(key=self.public), rebuild=False)
-        return trust.verify_reference(reference or self.image, options, root=self.local.root)
+    def verify(self, reference: str = "") -> verify_published.Trusted:
+        options = verify_published.VerifyOptions(Trust(key=self.public), rebuild=False)
+        return verify_published.verify_reference(reference or self.image, options, root=self.local.root)
 
     def documents(self) -> dict[str, Any]:
         image = open_image(self.image)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from drydock.build.job import prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT, cache_home
@@ -20,6 +21,7 @@ from drydock.lock import lockfile
 from drydock.lock.pin import split
 from drydock.model.locked import Lock, LockedWheel
 from tests.support import standin_contexts as standin
+from tests.support.recorded import record
 
 VARIANT = "small-stand-in"
 ROW = "cpu-vllm0.32"
@@ -118,6 +120,10 @@ class Small:
         assert process.returncode == 0, stderr[-3000:]
         result: dict[str, Any] = json.loads(stdout)
         return result
+
+    def record(self, digest: str) -> None:
+        """Record the digest of what was built, so that it can be published."""
+        record(prepare(VARIANT, root=self.root), digest)
 
     def leftovers(self) -> list[str]:
         """Return what a broken-off build left among the layouts, after a good one has tidied up."""

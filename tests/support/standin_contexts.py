@@ -140,9 +140,8 @@ class StandIn:
         """Return the bake targets: the base's stand-in, and the variant's own as `invoke bake` makes it."""
         pins = lockfile.read_lock(lockfile.path_of(ROOT, self.variant.id))
         job = Job(variant=self.variant, lock=pins, platform=PLATFORM)
-        context = ROOT / "images" / self.variant.id
         base = f"base_{self._base_key()}"
-        made = plan.plan(self.variant, pins, PLATFORM, self._contexts(job, base), context, self.folder)
+        made = plan.plan(self.variant, pins, PLATFORM, self._contexts(job, base), job.context, self.folder)
         target = made["target"][plan.bake_name(self.variant.id)]
         target |= {"output": [f"type=image,name={self.image},unpack=true"]}
         return {base: self._base_target(), plan.bake_name(self.variant.id): target}

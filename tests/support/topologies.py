@@ -11,7 +11,7 @@ import yaml
 from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
+from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
 from drydock.topology.records import Role
 
 DIGEST = "sha256:" + "a" * 64
@@ -34,7 +34,12 @@ def plan(
 ) -> TopologyPlan:
     fields = {"model": MODEL, "image": IMAGE, **more}
     return TopologyPlan(
-        accelerator=accelerator, variant=variant(accelerator).id, replicas=replicas, router=router, **fields
+        accelerator=accelerator,
+        variant=variant(accelerator).id,
+        api_key="required",
+        replicas=replicas,
+        router=router,
+        **fields,
     )
 
 
@@ -142,6 +147,20 @@ def trio() -> TopologyPlan:
         for n in range(3)
     )
     return plan("cpu", (Replica(group="whole", role="serve", number=0, ranks=ranks),), model="org/smollm2")
+
+
+def with_replica(plan: TopologyPlan, place: int = 0, **update: Any) -> TopologyPlan:
+    """Return a plan, one replica of which is another."""
+    replicas = [*plan.replicas]
+    replicas[place] = replicas[place].model_copy(update=update)
+    return plan.model_copy(update={"replicas": tuple(replicas)})
+
+
+def with_rank(plan: TopologyPlan, place: int = 0, number: int = 0, **update: Any) -> TopologyPlan:
+    """Return a plan, one rank of which is another."""
+    ranks = [*plan.replicas[place].ranks]
+    ranks[number] = ranks[number].model_copy(update=update)
+    return with_replica(plan, place, ranks=tuple(ranks))
 
 
 PLANS = {"two-nodes": two_nodes, "2p1d": disaggregated, "trio": trio}

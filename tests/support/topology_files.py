@@ -14,10 +14,10 @@ sys.path.insert(0, str(ROOT))
 
 from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
 from drydock.core.files import dumps  # noqa: E402
-from drydock.topology.asked import Entrypoint, model_folder  # noqa: E402
-from drydock.topology.diff import options  # noqa: E402
+from drydock.topology.entrypoint_client import Entrypoint, model_folder  # noqa: E402
 from drydock.topology.plan import Images, plan  # noqa: E402
-from drydock.topology.planned import Rank, Replica, TopologyPlan  # noqa: E402
+from drydock.topology.plan_diff import options  # noqa: E402
+from drydock.topology.plan_model import Rank, Replica, TopologyPlan  # noqa: E402
 from drydock.topology.read import read_topology  # noqa: E402
 
 EXAMPLES = ROOT / "examples" / "topologies"
@@ -42,6 +42,7 @@ SHAPE = (
 TRIO = """\
 model: /models/m
 target: cpu
+api_key: required
 nodes:
   - {name: p0, address: 10.0.0.1, host: host.json}
   - {name: p1, address: 10.0.0.2, host: host.json}

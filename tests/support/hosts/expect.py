@@ -14,7 +14,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
+from drydock.build import render  # noqa: E402 - after the path is set
+from drydock.config.matrix import find, read_matrix  # noqa: E402
 from entrypoints.checks.grants import examine  # noqa: E402
 from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
@@ -25,10 +26,12 @@ from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
 from entrypoints.plan.plan import as_json, command  # noqa: E402 - after the path is set
 from entrypoints.request.vllm_flags import parse_given  # noqa: E402
-from tests.support.hosts.make import HOSTS, VARIANT  # noqa: E402
 from tests.support.hosts.models import MODELS  # noqa: E402
+from tests.support.hosts.trees import HOSTS  # noqa: E402
 
 VARIANTS = read_matrix(ROOT)
+VARIANT = "variant"
+"""The file that names the variant that a host is planned with; without it, the default of its name's accelerator."""
 WIDTH = 120
 """Characters of a line of a committed file: what fits into one is written as one."""
 
@@ -53,8 +56,12 @@ def profile_of(name: str) -> dict[str, Any]:
     """Return the profile that a host is planned with."""
     named = HOSTS / name / VARIANT
     target = named.read_text().strip() if named.is_file() else name.partition("-")[0]
-    variant = find(VARIANTS, target)
-    profile: dict[str, Any] = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    return profile_in(target)
+
+
+def profile_in(target: str) -> dict[str, Any]:
+    """Return the profile that the image of a target has."""
+    profile: dict[str, Any] = json.loads(render.profile_text(find(VARIANTS, target)))
     return profile
 
 
@@ -102,19 +109,24 @@ def _plan(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> dict[str,
     return {key: plan[key] for key in ("argv", "env", "reasons", "uses")}
 
 
-def dumps(value: Any) -> str:
-    """Format as the files are committed: what fits into a line, and each list of numbers, takes one."""
-    return _lines(value, "") + "\n"
+def dumps(value: Any, file: str) -> str:
+    """Format as the files are committed: what fits into a line, and each list of numbers, takes one.
+
+    In facts.json so does each device, each CPU, and whatever else is an entry of a list or a table.
+    """
+    return _lines(value, "", deepest=2 if file == "facts.json" else None) + "\n"
 
 
-def _lines(value: Any, indent: str, key: str = "") -> str:
+def _lines(value: Any, indent: str, key: str = "", *, deepest: int | None = None) -> str:
     line = f"{indent}{key}{json.dumps(value, sort_keys=True, ensure_ascii=False)}"
     if not isinstance(value, (dict, list)) or len(line) < WIDTH or all(isinstance(item, int) for item in value):
         return line
+    if len(indent) == deepest:
+        return line
     if isinstance(value, dict):
-        items = [_lines(value[name], f"{indent} ", f"{json.dumps(name)}: ") for name in sorted(value)]
+        items = [_lines(value[name], f"{indent} ", f"{json.dumps(name)}: ", deepest=deepest) for name in sorted(value)]
         return "\n".join((f"{indent}{key}{{", ",\n".join(items), f"{indent}}}"))
-    items = [_lines(item, f"{indent} ") for item in value]
+    items = [_lines(item, f"{indent} ", deepest=deepest) for item in value]
     return "\n".join((f"{indent}{key}[", ",\n".join(items), f"{indent}]"))
 
 
@@ -122,7 +134,7 @@ def main() -> None:
     """Write every host's expectations."""
     for name in names():
         for file, value in expected(name).items():
-            (HOSTS / name / file).write_text(dumps(value))
+            (HOSTS / name / file).write_text(dumps(value, file))
 
 
 if __name__ == "__main__":

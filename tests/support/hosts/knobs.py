@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tests.support.hosts.pieces import GIB, Tree, meminfo
+from tests.support.hosts.trees import GIB, Tree, meminfo
 
 CPU = "sys/devices/system/cpu"
 

@@ -22,7 +22,7 @@ OF_THE_QUESTION = b"\xc0\x0c"
 
 
 def answer(query: bytes, known: Mapping[str, str]) -> bytes:
-    """Answer a question for an IPv4 address. Raises IndexError and ValueError for what is none."""
+    """Answer a question for an IPv4 address. Raises IndexError or ValueError for another question."""
     labels, at = [], HEADER
     while length := query[at]:
         labels.append(query[at + 1 : at + 1 + length].decode("ascii"))

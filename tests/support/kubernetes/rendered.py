@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from drydock.core.paths import ROOT
+from tests.support.kubernetes.cluster import Cluster
 
 HERE = ROOT / "tests" / "hosts" / "cpu-emeraldrapids-vm-2c" / "host.json"
 """Two processors: small enough for any machine that runs the cluster."""
@@ -33,11 +34,18 @@ def of_run(target: str, model: Path, image: str, *options: str) -> list[dict[str
     return [*yaml.safe_load_all(text)]
 
 
+def nodes(cluster: Cluster, host: Path = HERE) -> list[dict[str, str]]:
+    """Return the cluster's nodes as a topology names them."""
+    return [
+        {"name": f"node{network.number}", "address": network.address, "host": str(host)} for network in cluster.networks
+    ]
+
+
 def of_topology(folder: Path, topology: Mapping[str, Any], *, router: str = "") -> list[dict[str, Any]]:
     """Return the objects that `topology render` writes for a topology of CPU images, with another router's image."""
     folder.mkdir()
     file, plan, output = folder / "topology.yaml", folder / "plan.json", folder / "kubernetes"
-    file.write_text(yaml.safe_dump(dict(topology)))
+    file.write_text(yaml.safe_dump({"api_key": "none", **topology}))
     made = json.loads(invoke("topology.plan", str(file), "--target", "cpu", "--json"))
     if router:
         made["router"]["image"] = router  # the topology's own is what the lock names: no registry has it here
