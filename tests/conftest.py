@@ -1,15 +1,16 @@
 """Counts tests by kind at the end of a run, and with --record-proof commits what they showed of each image.
 
-Kinds: unit, golden (compares with a committed file), fuzz (thousands of cases a
-parser), engine (needs Docker), packages (gigabytes of real ones), machines (several servers; faults), cluster (a real
-Kubernetes).
+Kinds: unit, golden (compares with a committed file), fuzz (hundreds of cases a parser), engine (needs Docker), packages
+(gigabytes of real ones), machines (several servers; faults), cluster (a real Kubernetes).
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import hypothesis
 import pytest
 
 from drydock.build import build
@@ -44,13 +45,32 @@ def kind_of(keywords: Mapping[str, object]) -> str:
     return next((kind for kind in KINDS[1:] if kind in keywords), "unit")
 
 
+STARTED = pytest.StashKey[bool]()
+"""Whether this run, or one of its workers, started the engine."""
+
+
 @pytest.fixture(scope="session")
-def engine() -> Iterator[docker_engine.Engine]:
-    """Give a usable engine; stop it again if this run started it."""
+def engine(request: pytest.FixtureRequest) -> docker_engine.Engine:
+    """Give a usable engine; it is stopped at the end of the run that started it."""
     found = docker_engine.ensure()
-    yield found
-    if found.started:
+    request.config.stash[STARTED] = found.started
+    return found
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop an engine that this run started. A worker leaves that to the run, because others may still need it."""
+    started = session.config.stash.get(STARTED, False)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["engine"] = started
+    elif started:
         docker_engine.stop()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Note whether a worker started the engine."""
+    config: pytest.Config = node.config
+    config.stash[STARTED] = config.stash.get(STARTED, False) or getattr(node, "workeroutput", {}).get("engine", False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,18 +80,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.fixturenames.insert(0, "engine")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run groups of engine tests side by side."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.support.groups import ByGroup  # noqa: PLC0415 - of a plugin that a run without workers does not need
+
+    return ByGroup(config, log)
+
+
 # --- proofs ---------------------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz-seconds", type=float, help="time for each parser's ten thousand damaged inputs")
+    parser.addoption("--fuzz-rounds", type=int, default=1, help="rounds of 500 damaged inputs for each parser")
     parser.addoption("--record-proof", action="store_true", help="write images/*/proof.json and README's table")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
-    if config.getoption("--fuzz-seconds"):
-        damage.SECONDS = config.getoption("--fuzz-seconds")
+    damage.rounds = config.getoption("--fuzz-rounds")
+    if damage.rounds == 1:  # the usual run tries the same examples each time; --all looks for new ones
+        hypothesis.settings.register_profile("usual", derandomize=True)
+        hypothesis.settings.load_profile("usual")
     if config.getoption("--record-proof"):
         config.pluginmanager.register(Recorder(), "drydock-proof")
 

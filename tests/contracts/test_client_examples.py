@@ -9,10 +9,7 @@ import pytest
 
 from drydock.core.paths import ROOT
 
-GENERATED = "steps.md"
-"""Names requests, and has none."""
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md") if "chat/completions" in path.read_text())
-PAGES.remove(GENERATED)
 BODY = re.compile(r"-d '(\{.*?\})'$|<<END\n(.*?)\n    END$", re.DOTALL | re.MULTILINE)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,7 @@ from tests.support.hosts import expect
 from tests.support.hosts.models import MODELS
 
 MODEL = next(iter(MODELS.values()))
-IMAGES = expect.ROOT / "images"
-PROFILES: dict[str, dict[str, Any]] = {
-    path.parent.name: json.loads(path.read_text()) for path in sorted(IMAGES.glob("*/profile.json"))
-}
+PROFILES = {variant.id: expect.profile_in(variant.id) for variant in expect.VARIANTS}
 WITHOUT = ("cpu", "openvino", "router")
 """Accelerators that need no device."""
 NEEDING = tuple(name for name, profile in PROFILES.items() if profile["accelerator"] not in WITHOUT)

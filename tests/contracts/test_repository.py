@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,8 +106,15 @@ def test_no_six_lines_stand_in_two_templates() -> None:
         seen |= dict.fromkeys(found, name(path))
 
 
-def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
-    names = r"pypi\.org|pythonhosted|download\.pytorch\.org|deb\.debian\.org|/opt/pypi|/opt/wheels|/root/|/work/"
+def test_no_file_names_the_host_of_a_package_registry() -> None:
+    """A machine's own pip, apt and npm know theirs."""
+    hosts = r"(deb|security|archive|snapshot)\.debian\.org|pypi\.org|pythonhosted\.org|registry\.(npmjs|yarnpkg)\."
+    found = subprocess.run(["git", "grep", "-nIE", hosts], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
+
+
+def test_no_source_names_an_index_or_a_path_of_one_machine() -> None:
+    names = r"download\.pytorch\.org|/opt/pypi|/opt/wheels|/root/|/work/"
     sources = [
         *MODULES,
         *TEMPLATES,
@@ -116,8 +124,7 @@ def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
         *ROOT.glob("images/*/*"),
         *ROOT.glob("requirements.*"),
     ]
-    # Public addresses are allowed as a stack's `indexes`, and as the defaults of pip and of Debian.
-    public = r"(?m)^  - url: https://\S+$|^(?:PIPS_DEFAULT|PUBLIC) = .*$"
+    public = r"(?m)^  - url: https://\S+$"  # a stack's `indexes`
     texts = {name(path): re.sub(public, "", path.read_text()) for path in sources}
     assert {path: found for path, text in texts.items() if (found := re.findall(names, text))} == {}
 

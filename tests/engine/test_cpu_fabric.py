@@ -16,8 +16,8 @@ from docker.models.networks import Network
 
 from drydock.build import build
 from drydock.prove import demo_topology
-from drydock.topology.preflight import verbs as preflight
-from drydock.topology.preflight.verbs import CheckOptions
+from drydock.topology.preflight import tasks as preflight
+from drydock.topology.preflight.tasks import CheckOptions
 from entrypoints.core import errors
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")

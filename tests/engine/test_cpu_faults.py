@@ -84,11 +84,6 @@ def status(container: Container, path: str) -> int:
     return int(demo.status(demo.address(container, demo.STATUS_PORT, path))[0])
 
 
-@pytest.mark.attack(
-    what="the engine core is killed with SIGKILL while the server is ready",
-    before="exit code 0 or 7 by chance, and ready for up to five seconds more",
-    after="not ready within a second, exit code 9, and the last line names the process",
-)
 def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
     container = serving()
     signal_engine(container, 9)
@@ -102,11 +97,6 @@ def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
     assert unready < 5  # a quarter of a second here; a busy machine needs longer
 
 
-@pytest.mark.attack(
-    what="the engine core hangs for some seconds while the server is ready",
-    before="health, readiness and liveness stay 200 while every request times out",
-    after="not ready, then not alive; ready again as soon as it makes progress",
-)
 def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Serve) -> None:
     container = serving("--stall-seconds", "6")
     signal_engine(container, 19)
@@ -121,11 +111,6 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Se
     assert "ready again: vLLM makes progress" in said(container)
 
 
-@pytest.mark.attack(
-    what="clients go on sending requests while the server drains",
-    before="after half of the time, hundreds of answers are 500 with the text: cannot schedule new futures",
-    after="503 with Retry-After and Connection: close; running requests finish",
-)
 def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
     container = serving("--drain-timeout", "20", "--drain-pause", "2")
     port = urlsplit(demo.address(container, demo.API_PORT, "/")).port
@@ -165,11 +150,6 @@ def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
     assert {(each.getheader("Retry-After"), each.getheader("Connection")) for each in refused} == {("1", "close")}
 
 
-@pytest.mark.attack(
-    what="the container's pids limit is too low for vLLM",
-    before="vLLM ends with a traceback that does not name the limit",
-    after="the last line names the limit and how to raise it",
-)
 def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -> None:
     with demo.serving(built.image, model, pids_limit=12) as container:
         code = container.wait(timeout=120)["StatusCode"]
@@ -179,11 +159,6 @@ def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -
     assert "--pids-limit" in logs.rstrip().splitlines()[-1]
 
 
-@pytest.mark.attack(
-    what="the kernel's OOM killer ends vLLM's engine core",
-    before="exit code 0 or 137 without a reason",
-    after="exit code 10, and the last line names the OOM killer and the limit",
-)
 def test_the_oom_killer_is_named(serving: Serve) -> None:
     container = serving(mem_limit="6g", memswap_limit="6g")
     container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", HOG], detach=True)
@@ -193,11 +168,7 @@ def test_the_oom_killer_is_named(serving: Serve) -> None:
     assert "OOM killer" in last_line(container)
 
 
-@pytest.mark.attack(
-    what="clients come, go, cancel and send garbage for a minute, then the server is stopped under load",
-    before="not measured",
-    after="no request is lost before SIGTERM, the memory of each process is flat, exit code 0",
-)
+@pytest.mark.slow
 def test_a_minute_of_rude_clients_loses_nothing_and_leaks_nothing(serving: Serve) -> None:
     container = serving()
     found = soak.soak(container, 60)

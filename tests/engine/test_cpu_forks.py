@@ -14,7 +14,7 @@ from docker.models.containers import Container
 from drydock.build import build
 from drydock.prove import demo
 
-pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+pytestmark = [pytest.mark.proves("cpu-vllm0.32", "hardware"), pytest.mark.slow]
 
 PROMPTS = (
     "The capital of France is",

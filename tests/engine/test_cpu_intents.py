@@ -16,7 +16,7 @@ from docker.models.containers import Container
 from drydock.build import build
 from drydock.build.render import PYTHON
 from drydock.core.paths import ROOT
-from drydock.engine.once import run_to_end
+from drydock.engine.run_container import run_to_end
 from drydock.prove import demo
 from entrypoints.core.parse import format_id_list, parse_id_list
 from tests.support.caches import copied
@@ -92,7 +92,14 @@ def planned(built: build.Built, volumes: dict[str, Any], *flags: str, **options:
     return argv
 
 
-@pytest.fixture(scope="module", params=INTENTS)
+USUAL = ("throughput", "clients")
+"""What else is asked for takes --all: each starts a server."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in INTENTS],
+)
 def served(
     built: build.Built, model: Path, volumes: dict[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[Served]:

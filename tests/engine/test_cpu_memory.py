@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drydock.build import build
-from drydock.engine.once import run_to_end
+from drydock.engine.run_container import run_to_end
 from drydock.prove import demo
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")

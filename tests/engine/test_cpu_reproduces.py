@@ -42,6 +42,7 @@ def test_a_second_build_does_no_work(built: build.Built) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can cut the network off")
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_build_from_nothing_with_the_network_cut_gives_the_same_digest(built: build.Built) -> None:
     done = invoke("verify", "--target", "cpu", "--json", prefix=CUT_OFF)

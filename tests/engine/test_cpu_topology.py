@@ -11,17 +11,29 @@ from drydock.build import build
 from drydock.build.job import prepare
 from drydock.prove import demo_topology
 from drydock.prove.demo import EXPECTED
+from drydock.topology import known_answer, verify
+from drydock.topology.known_answer import KnownTopology
+from drydock.topology.plan_model import TopologyPlan
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeout(900)]
 
 
-def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_computed(
-    built: build.Built, model: Path
+def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_computed_and_only_with_the_key(
+    built: build.Built, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     router = build.build(prepare("router")).image
     before = held()
+    refused: dict[str, set[int]] = {}
+    ask = demo_topology.ask_question
 
+    def asked(plan: TopologyPlan, key: str) -> str:
+        refused.update(without_the_key(plan))
+        return ask(plan, key)
+
+    monkeypatch.setattr(demo_topology, "ask_question", asked)
     shown, answer = demo_topology.serve("1p1d", model, built.image, router)
+
+    assert refused == {"router": {401}, "prefill-0-0": {401}, "decode-0-0": {401}}
 
     assert EXPECTED in answer
     assert [(pair.prefill, pair.decode) for pair in shown.pairs] == [("prefill-0-0", "decode-0-0")]
@@ -31,7 +43,18 @@ def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_comput
     assert held() == before
 
 
+def without_the_key(plan: TopologyPlan) -> dict[str, set[int]]:
+    """Return what the router and each server answer without the key, and with a wrong one."""
+    topology = KnownTopology.of(verify.question(plan), known_answer.ask)
+    bases = {each.name: each.url for each in topology.servers} | {"router": topology.router}
+    body = {"model": "smollm2", "prompt": "1, 2,", "max_tokens": 1}
+    return {
+        name: {known_answer.ask(f"{base}/v1/completions", body, key=key).status for key in ("", "wrong")}
+        for name, base in bases.items()
+    }
+
+
 def held() -> set[str]:
-    """Return the engine's networks and volumes."""
+    """Return the engine's networks and volumes of topologies: other tests run on the same engine."""
     client = docker.from_env()
-    return {str(each.id) for each in (*client.networks.list(), *client.volumes.list())}
+    return {str(each.name) for each in (*client.networks.list(), *client.volumes.list()) if "demo" in str(each.name)}

@@ -11,7 +11,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import Job
-from drydock.engine.once import run_to_end
+from drydock.engine.run_container import run_to_end
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Trim
 

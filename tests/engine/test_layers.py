@@ -19,8 +19,8 @@ def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder
     variant = job.variant.model_copy(update={"layers": tuple(layers), "trim": ()})
     files = folder / "images" / variant.id
     files.mkdir(parents=True)
-    for name, text in render.render(job.root, variant).items():
-        (files / name).write_text(text)
+    (files / render.DOCKERFILE).write_text(render.dockerfile(job.root, variant))
+    (files / render.PROFILE).write_text(render.profile_text(variant))
     output = folder / "layout"
     output.mkdir()
     buildx.bake(plan.plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)

@@ -6,7 +6,6 @@ parser tells its flags. Without the device nothing is served. Every image and it
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -109,7 +108,7 @@ def test_the_packages_import_together(
     variant: Variant, image: build.Built, run: Run, record_property: Callable[[str, Any], None]
 ) -> None:
     record_property("digest", image.digest)
-    profile = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    profile = expect.profile_in(variant.id)
     pins = lockfile.read_lock(lockfile.path_of(ROOT, variant.id)).platforms["linux/amd64"]
     locked = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
     wanted = (name for name in IMPORTS[variant.accelerator] if NOT_EVERYWHERE.get(name) in {None, *locked})

@@ -27,6 +27,7 @@ from drydock.inputs.store import default_store
 from drydock.lock import lockfile
 from drydock.prove import demo, demo_topology
 from entrypoints.core import errors
+from tests.support.hosts import expect
 
 pytestmark = pytest.mark.packages
 
@@ -79,10 +80,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory, built: build.Built, model:
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: ray-on-cpu\nVersion: 1\n")
     (told / "entry_points.txt").write_text("[vllm.platform_plugins]\nray_on_cpu = ray_on_cpu:plugin\n")
-    profile, gaudi = (
-        json.loads((ROOT / "images" / variant / "profile.json").read_text())
-        for variant in (built.variant, "habana1.24-plugin0.26")
-    )
+    profile, gaudi = (expect.profile_in(variant) for variant in (built.variant, "habana1.24-plugin0.26"))
     for name in ("hosts_ways", "hosts_environment"):
         profile["thresholds"][name] = gaudi["thresholds"][name]
     (folder / "profile.json").write_text(json.dumps(profile))

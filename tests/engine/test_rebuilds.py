@@ -17,7 +17,7 @@ from drydock.build import build, buildx
 from drydock.build.job import STAND_IN, BuildOptions, Job, prepare
 from drydock.core.errors import EngineError
 from drydock.engine import loading
-from drydock.engine.once import run_to_end
+from drydock.engine.run_container import run_to_end
 from drydock.inputs.store import default_store
 from drydock.oci import layout as oci
 from tests.support.small_image import VARIANT, Small

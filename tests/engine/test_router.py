@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,22 +24,25 @@ pytestmark = pytest.mark.proves("router0.1", "packages")
 ANSWER = {"id": "1", "object": "text_completion", "choices": [{"index": 0, "text": "Paris", "finish_reason": "stop"}]}
 
 
+KEY = "sk-of-the-test"
+
+
 class Servers(BaseHTTPRequestHandler):
-    """Answers as a vLLM server: healthy, with one model."""
+    """Answers as a vLLM server with a key: healthy, with one model."""
 
     def do_GET(self) -> None:
         self._answer({"data": [{"id": "m"}]})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(ANSWER)
+        self._answer(ANSWER, 200 if self.headers["Authorization"] == f"Bearer {KEY}" else 401)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
-    def _answer(self, value: object) -> None:
+    def _answer(self, value: object, status: int = 200) -> None:
         body = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -66,7 +70,9 @@ def routed(image: build.Built) -> Iterator[Routed]:
         *("--worker-urls", f"http://127.0.0.1:{server.server_port}", "--worker-startup-check-interval", "1"),
         *("--health-check-interval-secs", "1", "--health-failure-threshold", "1", "--policy", "round_robin"),
     ]
-    router = docker.from_env().containers.run(image.image, words, network_mode="host", read_only=True, detach=True)
+    router = docker.from_env().containers.run(
+        image.image, words, network_mode="host", read_only=True, detach=True, environment={"VLLM_API_KEY": KEY}
+    )
     try:
         yield Routed(router, f"http://127.0.0.1:{port}", server)
     finally:
@@ -79,14 +85,26 @@ def health(routed: Routed) -> int:
     return int(routed.router.exec_run(words).exit_code)
 
 
-def test_a_request_is_sent_on_and_the_health_check_follows_the_servers(routed: Routed, image: build.Built) -> None:
-    wait_until(lambda: health(routed) == errors.OK, "the router is ready", within=60)
+def post(url: str, key: str) -> tuple[int, bytes]:
     body = json.dumps({"model": "m", "prompt": "The capital of France is"}).encode()
-    request = urllib.request.Request(
-        f"{routed.url}/v1/completions", data=body, headers={"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as response:
-        assert json.load(response)["choices"][0]["text"] == "Paris"
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, b""
+
+
+def test_a_request_with_the_key_is_sent_on_and_the_health_check_follows_the_servers(
+    routed: Routed, image: build.Built
+) -> None:
+    wait_until(lambda: health(routed) == errors.OK, "the router is ready", within=60)
+    for path in ("/v1/completions", "/add_worker?url=http://127.0.0.1:9", "/flush_cache", "/tokenize"):
+        assert {post(f"{routed.url}{path}", key)[0] for key in ("", "wrong")} == {401}, path
+    status, answer = post(f"{routed.url}/v1/completions", KEY)
+    assert (status, json.loads(answer)["choices"][0]["text"]) == (200, "Paris")
+    assert KEY not in str(routed.router.top(ps_args="-eo pid,args"))
+    assert KEY not in routed.router.logs().decode()
 
     routed.server.shutdown()
     routed.server.server_close()

@@ -1,4 +1,7 @@
-"""Every variant's committed Dockerfile, built on stand-ins by a real BuildKit; its image started on a recorded host."""
+"""Every variant's committed Dockerfile, built on stand-ins by a real BuildKit; its image started on a recorded host.
+
+`./inv test` builds one row of each kind of step, and starts one host of each accelerator in them; `--all` every one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +27,37 @@ from entrypoints.core.records import ServePlan
 from entrypoints.model.read import read_model
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
+from tests.support.dockerfile_shapes import representatives
 from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standin_contexts import SERVED, StandIn, bake_file, root_context
 
 VARIANTS = [variant for variant in read_matrix(ROOT) if variant.serves]
+USUAL = representatives(VARIANTS)
 MODEL = "/models/stub"
 DIGEST = {"DRYDOCK_IMAGE_DIGEST": f"sha256:{'0' * 64}"}
 """What Kubernetes says of an image; caches are named after it, here and in the container alike."""
 
 
-def cases() -> list[Any]:
+def cases(variants: Sequence[Variant] = VARIANTS, *, proving: bool = True) -> list[Any]:
+    """Return variants as parameters: those that are not built usually are marked as slow."""
+    proofs = {variant.id: [pytest.mark.proves(variant.id, "stand-in")] if proving else [] for variant in variants}
     return [
-        pytest.param(variant, id=variant.id, marks=pytest.mark.proves(variant.id, "stand-in")) for variant in VARIANTS
+        pytest.param(variant, id=variant.id, marks=[*proofs[variant.id], *_slow(variant.id not in USUAL)])
+        for variant in variants
     ]
+
+
+def recorded() -> list[Any]:
+    """Return the recorded hosts with devices as parameters: all but the first of each accelerator are slow."""
+    names = [name for name in expect.names() if not name.startswith("cpu-")]
+    usual = [name for name in names if expect.profile_of(name)["variant"] in USUAL]
+    first = {name.partition("-")[0]: name for name in reversed(usual)}
+    return [pytest.param(name, marks=_slow(name not in first.values())) for name in names]
+
+
+def _slow(slow: bool) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if slow else []
 
 
 @pytest.fixture(scope="session")
@@ -52,11 +72,12 @@ def standins(tmp_path_factory: pytest.TempPathFactory, engine: object) -> dict[s
 def built(standins: dict[str, StandIn], request: pytest.FixtureRequest) -> Iterator[None]:
     """Build all images at once, and remove them again; where one fails, each test builds its own and says why."""
     started = time.monotonic()
+    wanted = asked_for(request.session.items)
     try:
-        buildx.bake(bake_file(list(standins.values())))
-        said = f"{len(standins)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
+        buildx.bake(bake_file([standin for name, standin in standins.items() if name in wanted]))
+        said = f"{len(wanted)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
     except BuildError:
-        said = f"not all of {len(standins)} variants build on stand-ins"
+        said = f"not all of {len(wanted)} variants build on stand-ins"
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
     reporter.write_line(f"\n{said}") if reporter else log(said)
     yield
@@ -64,6 +85,16 @@ def built(standins: dict[str, StandIn], request: pytest.FixtureRequest) -> Itera
     for standin in standins.values():
         for image in images.list(name=standin.image):
             images.remove(image.id, force=True)
+
+
+def asked_for(items: Sequence[pytest.Item]) -> set[str]:
+    """Return the ids of the variants whose images the selected tests start."""
+    calls = [item.callspec.params for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+             and "built" in item.fixturenames]  # fmt: skip
+    hosts = {str(params["host"]) for params in calls if "host" in params}
+    return {params["variant"].id for params in calls if "variant" in params} | {
+        expect.profile_of(host)["variant"] for host in hosts
+    }
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +125,7 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
 
 
 @pytest.mark.usefixtures("built")
-@pytest.mark.parametrize("variant", [pytest.param(variant, id=variant.id) for variant in VARIANTS if variant.setup])
+@pytest.mark.parametrize("variant", cases([variant for variant in VARIANTS if variant.setup], proving=False))
 def test_a_command_that_an_image_executes_gets_the_environment_of_the_vendors_scripts(
     variant: Variant, standins: dict[str, StandIn], model: Path
 ) -> None:
@@ -105,7 +136,7 @@ def test_a_command_that_an_image_executes_gets_the_environment_of_the_vendors_sc
 
 
 @pytest.mark.usefixtures("built")
-@pytest.mark.parametrize("host", [name for name in expect.names() if not name.startswith("cpu-")])
+@pytest.mark.parametrize("host", recorded())
 def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(
     host: str, standins: dict[str, StandIn], model: Path
 ) -> None:
@@ -143,7 +174,7 @@ def unkeyed(value: str) -> str:
 
 def planned(variant: Variant, model: Path) -> tuple[str, ServePlan]:
     """Return the first recorded host on which this variant can serve the model, and what it would start."""
-    profile = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    profile = expect.profile_in(variant.id)
     facts_of_model = read_model(str(model))._replace(name=MODEL)
     refused = []
     for host in hosts(variant):

@@ -1,10 +1,8 @@
-"""Source code in bundles: only what the lock pins, carried as objects of git that prove their commit."""
+"""Source code in bundles: carried as objects of git that prove their commit."""
 
 from __future__ import annotations
 
-import io
 import os
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,27 +15,18 @@ from drydock.bundle.create import create
 from drydock.bundle.load import LoadOptions, load, read_bundle
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
-from drydock.inputs import packs, sources
+from drydock.inputs import git_objects, sources
 from drydock.inputs.store import Store
 from drydock.inputs.wheels import Environment
-from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedSource
 from drydock.model.record import dump
 from tests.support.filled_registry import StockedRepository
+from tests.support.git import git
 from tests.support.local_registry import VARIANT
 
 TARGET = Environment("3.11", "x86_64", 36)
-OTHER = "habana1.22-fork0.9"
-"""A variant with source code, whose lock the repository has too."""
 TAR = "application/vnd.drydock.source.v1.tar"
 """How source code was carried before: a tree that nothing proves."""
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    return subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 def upstream(folder: Path, text: str) -> LockedSource:
@@ -76,12 +65,12 @@ class Carried:
         self.vouched = LoadOptions(digest=Archive(self.file).digest)
         (folder / "here" / "upstream").rename(folder / "gone")
 
-    def forged(self, file: Path, layer: Blob, media_type: str, commit: str, *, alone: bool) -> Path:
-        """Write the bundle with other source code, beside its own or in its place."""
+    def forged(self, file: Path, layer: Blob, media_type: str, commit: str) -> Path:
+        """Write the bundle with other source code in place of its own."""
         archive = Archive(self.file)
         bundle = read_bundle(archive)
         (image,) = bundle.images
-        layers = [item for item in archive.json(image.inputs)["layers"] if not (alone and item["mediaType"] == SOURCE)]
+        layers = [item for item in archive.json(image.inputs)["layers"] if item["mediaType"] != SOURCE]
         layers.append(layer.descriptor(media_type, **titled("sources/app.pack"), **{COMMIT: commit}))
         inputs = artifact(INPUTS, layers)
         changed = bundle.model_copy(update={"images": (image.model_copy(update={"inputs": inputs.digest}),)})
@@ -117,15 +106,6 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path / "there")
 
 
-def poison() -> Blob:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        member = tarfile.TarInfo("setup.py")
-        member.size = 12
-        tar.addfile(member, io.BytesIO(b"import evil\n"))
-    return blob(buffer.getvalue())
-
-
 def poisoned_pack(folder: Path) -> Blob:
     """Return the objects of a commit of the attacker's."""
     pin, store = upstream(folder / "evil", "import evil\n"), Store(folder / "attacker")
@@ -148,68 +128,24 @@ def test_another_machine_compiles_the_files_of_the_commit(carried: Carried, ther
     assert (there.home / "again.tar").read_bytes() == carried.file.read_bytes()
 
 
-@pytest.mark.attack(
-    what="a bundle plants a source tree under the commit or the archive's hash that a lock pins",
-    before="it was kept under that name, and the next build of any variant compiled it",
-    after="a source tree that nothing proves is refused",
-)
-@pytest.mark.parametrize("name", ["own commit", "another variant's commit", "an archive's hash"])
-def test_a_tree_under_a_pinned_name_is_refused(carried: Carried, there: Store, tmp_path: Path, name: str) -> None:
-    commits = {"own commit": str(carried.here.source.commit), "another variant's commit": other_commit(carried)}
-    commit = commits.get(name, "5" * 64)
-    forged = carried.forged(tmp_path / "forged.tar", poison(), TAR, commit, alone=True)
+def test_source_code_that_is_no_objects_of_git_is_refused(carried: Carried, there: Store, tmp_path: Path) -> None:
+    forged = carried.forged(tmp_path / "forged.tar", blob(b"a tree"), TAR, str(carried.here.source.commit))
     with pytest.raises(InputError, match="unsupported input type"):
-        load(forged, root=carried.here.root)
+        load(forged, LoadOptions(digest=Archive(forged).digest), root=carried.here.root)
     assert planted(there) == []
 
 
-def other_commit(carried: Carried) -> str:
-    """Return a commit that another variant's lock in the repository pins."""
-    text = lockfile.path_of(Path(__file__).parents[2], OTHER)
-    lock = lockfile.read_lock(text)
-    lockfile.path_of(carried.here.root, OTHER).parent.mkdir(parents=True, exist_ok=True)
-    lockfile.write_lock(lockfile.path_of(carried.here.root, OTHER), lock)
-    return next(str(item.commit) for pins in lock.platforms.values() for item in pins.sources if item.commit)
-
-
-@pytest.mark.attack(
-    what="a bundle has git objects under a commit that they do not belong to",
-    before="not staged: a bundle had source trees, which nothing proves",
-    after="git computes the ids again; the load is refused and keeps nothing",
-)
 def test_objects_of_another_commit_are_refused(carried: Carried, there: Store, tmp_path: Path) -> None:
     commit = str(carried.here.source.commit)
-    forged = carried.forged(tmp_path / "forged.tar", poisoned_pack(tmp_path), SOURCE, commit, alone=True)
+    forged = carried.forged(tmp_path / "forged.tar", poisoned_pack(tmp_path), SOURCE, commit)
     with pytest.raises(FetchError, match=f"not the objects of commit {commit}"):
-        load(forged, root=carried.here.root)
+        load(forged, LoadOptions(digest=Archive(forged).digest), root=carried.here.root)
     assert planted(there) == []
 
 
-@pytest.mark.attack(
-    what="a bundle brings source code that only another variant's lock pins, or none, or under a path",
-    before="kept",
-    after="ignored, and named on standard error",
-)
-@pytest.mark.parametrize("name", ["another variant's", "nobody's", "a path"])
-def test_source_code_that_the_lock_does_not_pin_is_ignored(
-    carried: Carried, there: Store, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pack = poisoned_pack(tmp_path)
-    commit = {"another variant's": other_commit(carried), "nobody's": "7" * 40}.get(name, "../../../evil")
-    forged = carried.forged(tmp_path / "forged.tar", pack, SOURCE, commit, alone=False)
-    load(forged, root=carried.here.root)
-    assert planted(there) == [f"{carried.here.source.commit}.pack"]
-    assert f"does not pin commit '{commit}'" in capsys.readouterr().err
-
-
-@pytest.mark.attack(
-    what="a file in the store is changed before it is bundled",
-    before="a changed source tree was bundled under its commit",
-    after="refused and removed; the next run fetches it again",
-)
 def test_changed_objects_are_not_bundled(carried: Carried, there: Store, tmp_path: Path) -> None:
     load(carried.file, carried.vouched, root=carried.here.root)
-    pack = packs.path(str(carried.here.source.commit), there)
+    pack = git_objects.path(str(carried.here.source.commit), there)
     pack.write_bytes(bytes(poisoned_pack(tmp_path).source))  # type: ignore[arg-type] - it is in memory
     with pytest.raises(FetchError, match="was changed on the disk"):
         create([VARIANT], tmp_path / "b.tar", root=carried.here.root)

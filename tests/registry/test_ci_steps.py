@@ -16,6 +16,7 @@ from drydock.build import build
 from drydock.build.job import prepare
 from drydock.repo.ci import workflow
 from drydock.repo.ci.release import PASSWORD, USER
+from tests.support.git import git
 from tests.support.servers import PASSWORD as RIGHT
 from tests.support.servers import Registry
 from tests.support.small_image import VARIANT, Small
@@ -45,12 +46,6 @@ class Runner:
                 assert done.returncode == 0, f"{step['run']}\n{done.stderr[-3000:]}"
 
 
-def git(root: Path, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    done = subprocess.run(["git", "-C", str(root), *who, *words], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
     """The small repository, committed twice: its entrypoint changed in between."""
@@ -75,6 +70,7 @@ def small(tmp_path: Path) -> Iterator[Small]:
     subprocess.run(["docker", "image", "rm", *names], capture_output=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_steps_build_verify_publish_and_sign_what_changed(
     small: Small, guarded: Registry, key: Path, tmp_path: Path
 ) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from drydock.attest import documents, signing
 from drydock.attest.signing import Trust
-from drydock.core.errors import RegistryError, UntrustedError
-from drydock.examine import trust
+from drydock.core.errors import UntrustedError
+from drydock.examine import verify_published
 from drydock.oci.reference import parse
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY
@@ -32,52 +32,28 @@ def test_a_channel_is_what_was_published_to_it(signed: Signed, tmp_path: Path, k
     assert signed.verify(f"{signed.where}:stable").digest == later.digest
 
 
-@pytest.mark.attack(
-    what="the CPU image is put under a channel of a CUDA variant",
-    before="verified: a channel may move",
-    after="refused: a signed document names the tags of each image",
-)
-def test_an_image_under_another_variants_tag_is_refused(signed: Signed) -> None:
-    for tag in ("cuda12.8-vllm0.32-stable", "cuda12.8-vllm0.32-1.0.0"):
-        signed.move(tag, signed.done.digest)
-        assert f"no tag.json binds the tag {tag}" in signed.refused(f"{signed.where}:{tag}")
-
-
-@pytest.mark.attack(
-    what="a tag that was never published is set to a signed image, such as latest, which a name without a tag means",
-    before="verified: it is not a release tag, so it may move",
-    after="refused",
-)
 def test_a_tag_that_was_never_published_is_refused(signed: Signed) -> None:
     signed.move("latest", signed.done.digest)
     for reference in (f"{signed.where}:latest", signed.where):
         assert "no tag.json binds the tag latest" in signed.refused(reference)
     with pytest.raises(UntrustedError, match=r"no tag\.json binds the tag latest"):
-        trust.verify_reference(signed.where, trust.VerifyOptions(rebuild=False), root=signed.local.root)
+        verify_published.verify_reference(
+            signed.where, verify_published.VerifyOptions(rebuild=False), root=signed.local.root
+        )
     assert signed.verify(f"{signed.where}@{signed.done.digest}").digest == signed.done.digest
 
 
-@pytest.mark.attack(
-    what="a signed image is copied to another repository with its tags and signatures",
-    before="verified in the other repository",
-    after="refused, unless --mirror-of names the repository it was published to",
-)
 def test_a_copy_in_another_repository_is_refused(signed: Signed) -> None:
     repositories = signed.registry.folder / "data" / "docker" / "registry" / "v2" / "repositories"
     shutil.copytree(repositories / "published" / "cpu", repositories / "elsewhere" / "cpu")
     copy = f"{signed.registry.host}/elsewhere/cpu"
     for name in (f":{VARIANT}-1.0.0", ":stable", f"@{signed.done.digest}"):
         assert f"verify with --mirror-of {signed.where}" in signed.refused(f"{copy}{name}")
-        options = trust.VerifyOptions(Trust(key=signed.public), rebuild=False, mirror_of=signed.where)
-        found = trust.verify_reference(f"{copy}{name}", options, root=signed.local.root)
+        options = verify_published.VerifyOptions(Trust(key=signed.public), rebuild=False, mirror_of=signed.where)
+        found = verify_published.verify_reference(f"{copy}{name}", options, root=signed.local.root)
         assert found.digest == signed.done.digest
 
 
-@pytest.mark.attack(
-    what="a channel is moved back to an older signed release",
-    before="verified: a channel may move",
-    after="refused by each machine that has verified the newer one",
-)
 def test_a_channel_that_was_moved_back_is_refused(
     signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,22 +67,17 @@ def test_a_channel_that_was_moved_back_is_refused(
     assert signed.verify(channel).digest == signed.done.digest
 
 
-@pytest.mark.attack(
-    what="a registry hides that a channel or a release was replaced, and serves the old one forever",
-    before="verified without a time limit",
-    after="refused when it expires (publish --expires) or is too old (verify --max-age)",
-)
 def test_a_frozen_channel_and_an_expired_release_are_refused(
     signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed.next_release(tmp_path, key, expires=30)
-    options = trust.VerifyOptions(Trust(key=signed.public), rebuild=False, max_age=10)
+    options = verify_published.VerifyOptions(Trust(key=signed.public), rebuild=False, max_age=10)
     channel, release = f"{signed.where}:stable", f"{signed.where}:{VARIANT}-1.0.1"
-    assert not trust.verify_reference(channel, options, root=signed.local.root).not_shown[1:]
+    assert not verify_published.verify_reference(channel, options, root=signed.local.root).not_shown[1:]
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 11 * DAY)
     with pytest.raises(UntrustedError, match="more than 10 days ago"):
-        trust.verify_reference(channel, options, root=signed.local.root)
+        verify_published.verify_reference(channel, options, root=signed.local.root)
     signed.verify(channel)
     signed.verify(release)
     monkeypatch.setattr(time, "time", lambda: real() + 31 * DAY)
@@ -142,11 +113,6 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
     assert signed.verify(f"{signed.where}:stable").digest == signed.done.digest
 
 
-@pytest.mark.attack(
-    what="an index lists another image before the signed one for the same platform",
-    before="verified without a key: the last image of a platform was checked, clients pull the first",
-    after="refused",
-)
 def test_an_index_with_two_images_for_a_platform_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
     other = signed.next_release(tmp_path, key)
     first, second = (signed.repository.manifests.find(digest) for digest in (other.digest, signed.done.digest))
@@ -163,15 +129,14 @@ def test_an_index_with_two_images_for_a_platform_is_refused(signed: Signed, tmp_
         signed.repository.manifests.push(index, "index")
         return f"{signed.where}@{index.digest}"
 
-    options = trust.VerifyOptions(rebuild=False)
-    for platforms, error, problem in (
-        ((amd64, amd64), RegistryError, "several entries for linux/amd64"),
+    options = verify_published.VerifyOptions(rebuild=False)
+    for platforms, problem in (
+        ((amd64, amd64), "or two for one"),
         (
             (amd64 | {"architecture": "arm64"}, amd64),
-            UntrustedError,
             "the index says linux/arm64, the image is for lin",
         ),
-        ((dict.fromkeys(amd64, "unknown"), amd64), UntrustedError, "the index has entries for no platform"),
+        ((dict.fromkeys(amd64, "unknown"), amd64), "the index has entries for no platform"),
     ):
-        with pytest.raises(error, match=problem):
-            trust.verify_reference(pushed(*platforms), options, root=signed.local.root)
+        with pytest.raises(UntrustedError, match=problem):
+            verify_published.verify_reference(pushed(*platforms), options, root=signed.local.root)

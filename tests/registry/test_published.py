@@ -11,9 +11,9 @@ import pytest
 from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
 from drydock.core.errors import UntrustedError
-from drydock.examine import diff, trust
 from drydock.examine import image as inspection
-from drydock.examine.pulled import open_image
+from drydock.examine import image_diff, verify_published
+from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.publish.push import PublishOptions, publish
@@ -38,10 +38,11 @@ def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) ->
     signed.verify()
 
 
-def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
+def test_a_digest_that_was_recorded_again_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
     path = lockfile.path_of(signed.local.root, VARIANT)
     pins = signed.local.lock.platforms[AMD64]
-    image = LockedImage(digest=signed.digest, inputs_sha256="a" * 64, buildkit="1", buildx="1")
+    inputs = signed.local.job(AMD64).inputs_sha256
+    image = LockedImage(digest=signed.digest, inputs_sha256=inputs, buildkit="v2", buildx="v2")
     platforms = {AMD64: pins.model_copy(update={"image": image})}
     lockfile.write_lock(path, signed.local.lock.model_copy(update={"platforms": platforms}))
     publish(
@@ -106,6 +107,19 @@ def test_a_forged_provenance_is_refused(signed: Signed) -> None:
     assert "no valid signature" in found
 
 
+def test_the_first_wrong_signature_ends_the_verification(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> None:
+    statement = signed.documents()[documents.PROVENANCE].json()
+    manifest = signed.repository.manifests.find(signed.digest)
+    assert manifest
+    for number in range(2):
+        data = json.dumps({**statement, "number": number}).encode()
+        signed.repository.refer(manifest, documents.PROVENANCE, data, "p.json")
+    monkeypatch.setattr(lockfile, "parse_lock", lambda *_: pytest.fail("parsed"))
+    found = signed.refused()
+    assert found.count("no valid signature") == 1
+    assert "do not run this image" in found
+
+
 def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
     environment = {**os.environ, "COSIGN_PASSWORD": ""}
     subprocess.run(["cosign", "generate-key-pair"], cwd=tmp_path, env=environment, check=True, capture_output=True)
@@ -136,9 +150,11 @@ def test_an_identity_signs_and_is_verified_without_the_services(
     sigstore.stop()
     image = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
 
-    def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> trust.Trusted:
+    def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> verify_published.Trusted:
         wanted = Trust(identity=who, issuer=issuer, root=root)
-        return trust.verify_reference(image, trust.VerifyOptions(wanted, rebuild=False), root=local.root)
+        return verify_published.verify_reference(
+            image, verify_published.VerifyOptions(wanted, rebuild=False), root=local.root
+        )
 
     assert verify("release@example.com").digest == done.digest
     another = Sigstore(tmp_path / "another")
@@ -152,7 +168,9 @@ def test_an_identity_signs_and_is_verified_without_the_services(
 
 
 def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
-    found = trust.verify_reference(signed.image, trust.VerifyOptions(rebuild=False), root=signed.local.root)
+    found = verify_published.verify_reference(
+        signed.image, verify_published.VerifyOptions(rebuild=False), root=signed.local.root
+    )
     assert any("signatures: no --key" in line for line in found.not_shown)
 
 
@@ -180,9 +198,9 @@ def test_diff(signed: Signed, tmp_path: Path) -> None:
     other = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
     later = publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
-    found = diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
+    found = image_diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
     assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
     assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}
     assert found.flags == ()
-    assert "tiny_torch.py" in diff.report(found)
-    assert diff.report(diff.diff(signed.image, signed.image)) == f"the same: {signed.done.digest}\n"
+    assert "tiny_torch.py" in image_diff.report(found)
+    assert image_diff.report(image_diff.diff(signed.image, signed.image)) == f"the same: {signed.done.digest}\n"

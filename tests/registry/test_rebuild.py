@@ -15,7 +15,7 @@ from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.errors import NotReproducibleError
 from drydock.examine import audit
-from drydock.examine.trust import VerifyOptions, verify_reference
+from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.model.locked import Lock
 from drydock.prove import demo
 from drydock.publish.push import Published, PublishOptions, publish
@@ -37,7 +37,7 @@ def real() -> Lock:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory, real: Lock) -> Small:
     small = Small(tmp_path_factory.mktemp("small"), real)
-    small.build()
+    small.record(small.build()["digest"])
     return small
 
 
@@ -82,7 +82,7 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
     row: str, registry: Registry, real: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Small(tmp_path / "small", real, row)
-    small.build()
+    small.record(small.build()["digest"])
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
     done = publish(VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0"), root=small.root)
     with pulled(done.image) as image:

@@ -13,10 +13,8 @@ from invoke.parser import Parser, ParserContext
 import tasks
 from drydock.core.paths import ROOT
 
-PATTERNS = ("*.md", "docs/*.md", "drydock/**/*.py", "bench/*.py")
-PAGES = [
-    path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/repo/program.py"
-]
+PATTERNS = ("*.md", "docs/**/*.md", "drydock/**/*.py", "bench/*.py")
+PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/repo/cli.py"]
 """Pages, and modules, whose hints contain commands; program.py has patterns of commands."""
 COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:]*)""")
 """A command ends with the code span, the line, a pipe or a comment."""

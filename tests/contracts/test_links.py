@@ -1,0 +1,68 @@
+"""Every link of a page leads to a file that exists, and to a heading that it has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from drydock.core.paths import ROOT
+from tests.manuals.steps import anchors
+
+OTHERS = {"docs/build-repro.md"}
+"""Pages of other projects that comments name."""
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def dead(page: Path, text: str) -> list[str]:
+    """Return the links of a page that lead nowhere."""
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not leads(page, target)]
+
+
+def leads(page: Path, target: str) -> bool:
+    """Tell whether a link of a page leads somewhere; addresses of other hosts are not tried."""
+    if re.match(r"[a-z]+:", target):
+        return True
+    name, _, heading = target.partition("#")
+    path = page.parent / name if name else page
+    return path.exists() and (not heading or heading in anchors(path.read_text()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_has_its_target(page: Path) -> None:
+    assert dead(page, page.read_text()) == []
+
+
+def test_a_dead_link_is_found() -> None:
+    text = "[a](CHANGELOG.md) [b](nothing.md) [c](#no-heading) [d](docs/run.md#no-heading) [e](https://example.org)"
+    assert dead(ROOT / "README.md", text) == ["nothing.md", "#no-heading", "docs/run.md#no-heading"]
+
+
+def test_a_page_that_a_program_names_exists() -> None:
+    """Messages, templates and comments name pages as docs/build.md or docs/fit.md#several-hosts."""
+    sources = [
+        path
+        for folder in ("drydock", "entrypoints", "templates", "bench", "examples", "tests/manuals")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".yaml", ".j2") or path.name == "Dockerfile"
+    ]
+    named = {
+        (path, target.rstrip("."))
+        for path in [*sources, ROOT / "tasks.py", ROOT / "pyproject.toml"]
+        for target in re.findall(
+            r"(?<![\w/.-])docs/(?:reference/(?:manuals/)?)?[a-z0-9_-]+\.md(?:#[\w-]+)?", path.read_text()
+        )
+    }
+    assert len(named) > 20
+    assert [
+        (str(path), target)
+        for path, target in sorted(named)
+        if not leads(ROOT / "README.md", target) and target not in OTHERS
+    ] == []
+
+
+def test_a_test_file_that_security_names_exists() -> None:
+    named = set(re.findall(r"`([\w/]+/test_\w+\.py)`", (ROOT / "docs" / "security.md").read_text()))
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not (ROOT / "tests" / name).is_file()] == []
