@@ -43,8 +43,6 @@ def api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice
         exposed = notice("PLAN-090", f"{API_KEY} KEY", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE} in the environment")
         moved = given._replace(flags=flags, tokens=rest)
         return moved, {API_KEY_VARIABLE: Value("\n".join(keys), because)}, (exposed,)
-    if flag and str(flag.value).startswith("["):
-        raise EntrypointError(USAGE, f"{flag.given}: found a list, expected one key", f"write the keys to a {KEY_FILE}")
     if flag:  # vLLM reads its configuration file itself
         keys = parse_keys(str(flag.value), flag.given)
         return given, {API_KEY_VARIABLE: Value("\n".join(keys), f"as in {flag.given}")}, ()

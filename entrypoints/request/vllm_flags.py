@@ -28,6 +28,12 @@ _DIGITS_AT_MOST = 30
 _CONFIG_AT_MOST = 1 << 20
 """Bytes of a config file."""
 
+_ENTRY = r"""(["']?)([A-Za-z][\w.-]*)\1\s*:(?:\s+(.*))?$"""
+"""A key of a config file and its value: a line that is not indented."""
+
+_WORD = r"""("[^"'\\\s]+"|'[^"'\s]+'|(?!(?i:true|false|yes|no|on|off|null)(?:\s|$))[A-Za-z][\w.~+/=-]*)(\s+#.*)?\s*"""
+"""A YAML string that is one word, for which nothing of YAML has to be known. A digit could begin a number."""
+
 MODELSCOPE = "modelscope:"
 """Before the id of a model that vLLM downloads from ModelScope."""
 
@@ -256,13 +262,33 @@ def parse_config(text: str, path: str) -> dict[str, Flag]:
     import re
 
     flags: dict[str, Flag] = {}
-    for line in text.splitlines():
-        entry = re.match(r"([A-Za-z][\w.-]*)\s*:(?:\s+(.*))?$", line)
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        entry = re.match(_ENTRY, line)
         if entry:
-            key, value = entry[1].replace("_", "-"), (entry[2] or "").split(" #")[0].strip().strip("\"'")
+            key, stated = entry[2].replace("_", "-"), entry[3] or ""
+            if key.startswith("api-k"):
+                _check_key(key, stated, lines[number:], f"{path}: {entry[2]}")
+            value = stated.split(" #")[0].strip().strip("\"'")
             switch = {"true": True, "false": False}.get(value.lower(), value)
-            flags[f"--{key}"] = Flag(f"--{key}", switch, f"{path}: {key}")
+            flags[f"--{key}"] = Flag(f"--{key}", switch, f"{path}: {entry[2]}")
+        elif line.strip() and (not flags or line[0] not in " \t-.]}") and not re.match(r"\s*#|---", line):
+            message = f"{path}: line {number}: expected KEY: VALUE that is not indented"
+            raise EntrypointError(
+                USAGE, message, "write one setting a line, without YAML's merges, `?` and outer braces"
+            )
     return flags
+
+
+def _check_key(key: str, stated: str, following: Iterable[str], place: str) -> None:
+    """Raise USAGE for an API key that vLLM might read otherwise: with that other key, a part of the routes is open."""
+    import re
+
+    after = next((line for line in following if line.strip()), "")
+    continues = after[:1].isspace() and not after.lstrip().startswith("#")
+    if f"--{key}" != API_KEY or not re.fullmatch(_WORD, stated) or continues:
+        message = f"{place}: expected {API_KEY[2:]}: and one key in double quotes, all on one line"
+        raise EntrypointError(USAGE, message, "or write the keys to a --api-key-file, one a line")
 
 
 def parse_count(text: str, given: str, least: int = 1, unit: str = "", most: float = inf) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
@@ -246,4 +247,54 @@ def test_no_words_give_a_traceback_and_all_reach_vllm(words: list[str]) -> None:
 
 @given(st.text())
 def test_no_config_file_gives_a_traceback(text: str) -> None:
-    assert all(name.startswith("--") for name in parse_config(text, "f"))
+    try:
+        flags = parse_config(text, "f")
+    except EntrypointError as error:
+        event(error.message.rpartition(": ")[2])
+        return
+    assert all(name.startswith("--") for name in flags)
+
+
+_KEYS = st.text(st.sampled_from("sk-1 ~#:|>&*!{}[]'\"\\\t"), max_size=8)
+
+
+@given(
+    key=_KEYS, name=st.sampled_from(("api-key", "api_key", '"api-key"', "api-k", "? api-key", "  api-key", "{api-key"))
+)
+@example(key="|\n  sk-1", name="api-key")
+@example(key="sk-1\n\n  sk-1", name="api-key")
+@example(key="&a sk-1", name="api-key")
+@example(key="on", name="api-key")
+@example(key="0123", name="api-key")
+@example(key='"sk-1"  # mine', name="api-key")
+@example(key="on-call", name='"api-key"')
+def test_a_key_of_a_config_file_is_the_one_that_yaml_has_or_is_refused(key: str, name: str) -> None:
+    text = f"{name}: {key}\nport: 9\n"
+    try:
+        found = parse_config(text, "f")["--api-key"].value
+    except EntrypointError as error:
+        event(error.message)
+        return
+    assert found == {each.replace("_", "-"): value for each, value in yaml.safe_load(text).items()}["api-key"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{port: 9}\n", "? port\n: 9\n", "a: &b\n  port: 9\n<<: *b\n", "  port: 9\n", "\ufeffport: 9\n"]
+)
+def test_settings_that_vllm_would_read_and_drydock_would_not_are_refused(text: str) -> None:
+    assert "9" in str(yaml.safe_load(text))
+    with pytest.raises(EntrypointError, match=r"f: line \d: expected KEY: VALUE") as caught:
+        parse_config(text, "f")
+    assert caught.value.code == USAGE
+
+
+def test_a_refused_key_is_not_shown() -> None:
+    with pytest.raises(EntrypointError, match="f: api-key: expected api-key: and one key") as caught:
+        parse_config("api-key: |\n  sk-1\n", "f")
+    assert caught.value.code == USAGE
+    assert "sk-1" not in str(caught.value)
+
+
+def test_what_yaml_writes_at_the_beginning_of_a_line_is_read() -> None:
+    text = '---\n# a\n\n"port": 9\nlora-modules:\n- a=b\ncompilation-config: {\n  "level": 3\n}\n...\n'
+    assert parse_config(text, "f")["--port"].value == "9"
