@@ -6,6 +6,7 @@ limits bodies. vLLM's own check covers a part of the routes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from entrypoints.checks.findings import notice
@@ -90,7 +91,7 @@ def stated(given: UserFlags) -> dict[str, Value]:
     if text:
         most = parse_count(text, f"{MOST} {text}", 1, "bytes")
         values[MOST_VARIABLE] = Value(str(most), f"given as {MOST} {text}")
-    elif not (variable.isascii() and variable.isdecimal() and int(variable)):
+    elif not re.fullmatch("0*[1-9][0-9]{0,17}", variable):
         raise EntrypointError(USAGE, f"{MOST_VARIABLE}={variable}: expected bytes, such as {OF_TEXT}")
     if given.access.admin:
         values[ADMIN_VARIABLE] = Value("1", f"given as {ADMIN}")

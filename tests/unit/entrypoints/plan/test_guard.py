@@ -155,7 +155,7 @@ def test_the_limit_of_bodies(modalities: tuple[str, ...], most: str, env: str, e
     assert setting(made, guard.MOST_VARIABLE) == expected
 
 
-@pytest.mark.parametrize(("flag", "env"), [("0", ""), ("much", ""), ("", "64M"), ("", "0")])
+@pytest.mark.parametrize(("flag", "env"), [("0", ""), ("much", ""), ("", "64M"), ("", "0"), ("", "9" * 5000)])
 def test_a_limit_that_is_no_number_of_bytes_is_refused(flag: str, env: str) -> None:
     with pytest.raises(EntrypointError, match="bytes"):
         plan(access=Access(most=flag), DRYDOCK_MAX_REQUEST_BYTES=env)
