@@ -194,7 +194,7 @@ def _wide(ranges: Ranges) -> Ranges:
 def _linear(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], because: str) -> Warmup:
     """Set the twelve variables of linear buckets."""
     graphs = _linear_graphs(demand, ranges)
-    values = _variables(ranges, _because(ranges, because))
+    values = _variables(ranges, _because(demand, ranges, because))
     if "exponential" in ways:
         why = f"{because}: {graphs} graphs"
         instead = ("true: the buckets depend only on the model's length, not on the requests",)
@@ -202,12 +202,15 @@ def _linear(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], because:
     return Warmup(values, graphs, {})
 
 
-def _because(ranges: Ranges, why: str) -> tuple[str, ...]:
+def _because(demand: GraphDemand, ranges: Ranges, why: str) -> tuple[str, ...]:
+    usual = "all sequences had the maximum length"
+    if demand.intents.hot:
+        usual = "{} sequences had {} tokens".format(*demand.intents.hot)
     return (
         f"{why}: up to {ranges.prompts.last} prompts in one step",
         f"{why}: prompts of {ranges.lengths.first} to {ranges.lengths.last} tokens, in KV blocks of {BLOCK}",
         f"{why}: up to {ranges.batches.last} sequences, in steps of a sixteenth",
-        f"{why}: {ranges.blocks.last} KV blocks if all sequences had the maximum length",
+        f"{why}: {ranges.blocks.last} KV blocks if {usual}",
     )
 
 
@@ -266,7 +269,7 @@ def _limited(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> War
     why = f"the lengths are known, and at most {share:.0%} of a bucket is padding: {graphs} graphs"
     instead = ("exp: its buckets depend only on the model's length", f"lin: {_linear_graphs(demand, ranges)} graphs")
     values = {"VLLM_BUCKETING_STRATEGY": Value("pad", why, instead)}
-    values |= _variables(ranges, _because(ranges, "the given ranges"), "QUERY")
+    values |= _variables(ranges, _because(demand, ranges, "the given ranges"), "QUERY")
     percent = str(round(100 * share))
     values |= {
         f"VLLM_{phase}_{'QUERY' if size == 'SEQ' else size}_BUCKET_PAD_PERCENT": Value(percent, why)

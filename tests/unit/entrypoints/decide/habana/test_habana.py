@@ -184,6 +184,8 @@ def test_a_small_hot_spot_ends_the_linear_ranges() -> None:
     assert buckets(chosen, "PROMPT", "SEQ") == ("128", "128", "256")
     assert buckets(chosen, "DECODE", "BS") == ("1", "2", "2")
     assert chosen["VLLM_EXPONENTIAL_BUCKETING"] == "false"
+    why = decided(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all").values
+    assert "if 2 sequences had 256 tokens" in why["VLLM_DECODE_BLOCK_BUCKET_MAX"].because
     own = values(QWQ, *flags, variant=OLD, intents=intents._replace(hot=(8, 24000)), VLLM_DECODE_BS_BUCKET_MAX="8")
     assert own["VLLM_EXPONENTIAL_BUCKETING"] == "false", "exponential buckets would ignore the user's own variable"
 
