@@ -242,7 +242,10 @@ def name_of(text: str) -> str:
 
 
 def is_local(image: str) -> bool:
-    """Return whether an image's name says that it was built on this machine."""
+    """Return whether an image's name says that it was built on this machine.
+
+    Such an image is never pulled: another one could have its name at a public registry.
+    """
     return image.startswith((OWN, STAND_INS))
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from drydock.core.errors import InputError
 from drydock.run.access import API_KEY, LOOPBACK, bracketed
-from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container
+from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
 from drydock.run.user_options import HOST, MODES
 
 STOP_SECONDS = 30
@@ -56,7 +56,8 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
         "--stop-timeout": (str(STOP_SECONDS),),
         "--env": tuple(f"{name}={value}" for name, value in _environment(container).items()),
     }
-    options: list[tuple[str, ...]] = [("--read-only",)]
+    options: list[tuple[str, ...]] = [("--pull", "never")] if is_local(container.image) else []
+    options += [("--read-only",)]
     options += [("--privileged",)] if container.privileged else []
     options += [(flag, value) for flag, values in flags.items() for value in values]
     options += [("--env", name) for name in _from_the_shell(container)]
@@ -164,6 +165,7 @@ def _service(container: Container) -> dict[str, Any]:
     }
     service = {
         "image": container.image,
+        "pull_policy": "never" if is_local(container.image) else "",
         "container_name": container.name,
         "command": list(container.arguments),
         "restart": "" if container.once else "unless-stopped",

@@ -160,6 +160,7 @@ def _container(container: Container) -> dict[str, Any]:
     return {
         "name": "vllm",
         "image": container.image,
+        **({"imagePullPolicy": "Never"} if is_local(container.image) else {}),
         "args": [_literal(word) for word in container.arguments],
         **({} if container.once else {"ports": _ports(container)}),
         "env": list(_environment(container)),

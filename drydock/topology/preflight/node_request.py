@@ -99,7 +99,8 @@ def _container(item: Placed) -> tuple[str, ...]:
     options = item.container.model_copy(update={**own, "hub": False})
     docker, run, *words = docker_argv(options, command=("",))[:-1]
     key = words.index(API_KEY)  # only servers need it
-    return (docker, run, "--pull", "never", *words[: key - 1], *words[key + 1 :])
+    pull = () if "--pull" in words else ("--pull", "never")
+    return (docker, run, *pull, *words[: key - 1], *words[key + 1 :])
 
 
 def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:

@@ -87,6 +87,15 @@ def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert "hf_secret" not in docker.docker_text(container) + docker.compose_text(container)
 
 
+def test_an_image_that_was_built_here_is_never_pulled(tmp_path: Path) -> None:
+    own, published = (made(Run(), machine(tmp_path), image=name) for name in ("", "registry.example/vllm:1"))
+
+    assert options(own)["--pull"] == ["never"]
+    assert service(own)["pull_policy"] == "never"
+    assert "--pull" not in options(published)
+    assert "pull_policy" not in service(published)
+
+
 def test_several_gpus_are_quoted_for_dockers_parser(tmp_path: Path) -> None:
     assert options(made(GPUS, machine(tmp_path), devices="1,2"))["--gpus"] == ['"device=1,2"']
     assert options(made(GPUS, machine(tmp_path), devices="1"))["--gpus"] == ["device=1"]

@@ -159,6 +159,11 @@ def test_escalation_is_allowed_with_sys_admin_as_the_api_requires(tmp_path: Path
     assert pod(record, tmp_path)[1]["securityContext"]["allowPrivilegeEscalation"] is True
 
 
+def test_an_image_that_was_built_here_is_never_pulled(tmp_path: Path) -> None:
+    assert pod(Run(), tmp_path)[1]["imagePullPolicy"] == "Never"
+    assert "imagePullPolicy" not in pod(Run(), tmp_path, image="registry.example/vllm:1")[1]
+
+
 def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
     record = Run.model_validate({
         "devices": [node("/dev/kfd")],

@@ -17,7 +17,17 @@ from drydock.run.reasons import KUBERNETES, lines
 from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made
 
-OWN = {"--read-only", "--name", "--cap-drop", "--tmpfs", "--stop-timeout", "--mount", "--env", "--security-opt"}
+OWN = {
+    "--pull",
+    "--read-only",
+    "--name",
+    "--cap-drop",
+    "--tmpfs",
+    "--stop-timeout",
+    "--mount",
+    "--env",
+    "--security-opt",
+}
 """What every container has, for no reason of its accelerator's."""
 
 
