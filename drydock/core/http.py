@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,15 +53,18 @@ class Session(requests.Session):
         self.hooks["response"].append(_skip_body)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a request. Raises requests.Timeout if a header that is waited for does not end."""
+        """Send a request.
+
+        Raises requests.Timeout if a header that is waited for does not end, and InvalidURL for a redirect to what is no
+        address.
+        """
         if not options.get("stream"):
-            return super().send(request, **options)
+            return self._follow(request, options)
         answer: Future[requests.Response] = Future()
-        sending = super().send
 
         def fulfil() -> None:
             try:
-                answer.set_result(sending(request, **options))
+                answer.set_result(self._follow(request, options))
             except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
                 answer.set_exception(error)
 
@@ -71,6 +74,15 @@ class Session(requests.Session):
         except TimeoutError as error:
             raise requests.Timeout(f"no complete header in {self.longest_wait:g} s") from error
 
+    def _follow(self, request: requests.PreparedRequest, options: Mapping[str, Any]) -> requests.Response:
+        """Send a request and follow its redirects."""
+        try:
+            return super().send(request, **options)
+        except requests.RequestException:
+            raise
+        except ValueError as error:  # of urllib.parse, which requests lets through
+            raise requests.exceptions.InvalidURL(error) from error
+
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Remove the password from a redirect to another origin."""
         if origin(prepared_request.url or "") != origin(response.request.url or ""):
@@ -78,6 +90,7 @@ class Session(requests.Session):
 
 
 REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (requests.exceptions.InvalidURL, "an address is invalid"),
     (urllib3.exceptions.ProxyError, "the proxy refused the connection"),
     (socket.gaierror, "the name of the server is not known (DNS)"),
     (ssl.SSLCertVerificationError, "this machine does not trust the server's certificate"),

@@ -116,7 +116,10 @@ class Client:
 
         A registry behind a proxy that terminates TLS often answers with http URLs; they are changed to https.
         """
-        parts = urlsplit(urljoin(urljoin(self._root, base), location))
+        try:
+            parts = urlsplit(urljoin(urljoin(self._root, base), location))
+        except ValueError as error:
+            raise RegistryError(f"{self.where.host}: names an invalid address: {error}") from error
         if self._scheme == "https" and parts.scheme == "http" and not self._insecure:
             parts = parts._replace(scheme="https")
         return urlunsplit(parts)
@@ -292,7 +295,12 @@ class Client:
     def _token(self, challenge: Mapping[str, str], scopes: tuple[str, ...], credentials: Credentials | None) -> str:
         """Get a token from the registry's token service (https://distribution.github.io/distribution/spec/auth/)."""
         realm = challenge.get("realm", "")
-        if not self._is_safe(realm):
+        try:
+            safe = self._is_safe(realm)
+        except ValueError as error:
+            text = f"{self.where.host}: names a token service with an invalid address: {error}"
+            raise CredentialsError(text, hint=self._login()) from error
+        if not safe:
             raise CredentialsError(
                 f"{self.where.host}: asks to send credentials to {redact(realm)} without TLS", hint=NO_TLS
             )
@@ -310,7 +318,7 @@ class Client:
             )
         answer = _json(response)
         token = answer.get("token") or answer.get("access_token")
-        if not isinstance(token, str) or len(token) > LONGEST_TOKEN:
+        if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not token.isascii():
             raise CredentialsError(f"{self.where.host}: the answer of {server} contains no token")
         return token
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urljoin
 
 import requests
 
@@ -187,7 +186,7 @@ class Manifests:
             following = response.links.get("next", {}).get("url", "")
             if not following:
                 return pages
-            url = self.client.absolute(urljoin(url, following), url)
+            url = self.client.absolute(following, url)
             if size > LARGEST_LIST or time.monotonic() > end:
                 break
         raise RegistryError(f"{self.client.where}: the list {rest.partition('?')[0]} does not end")

@@ -130,6 +130,14 @@ def test_an_error_message_contains_no_password(store: Store, wanted: Wanted) -> 
     assert "127.0.0.1:1/a.whl" in str(caught.value)
 
 
+def test_a_redirect_to_what_is_no_address_is_an_error(store: Store, wanted: Wanted) -> None:
+    with (
+        Fake(lambda _: Answer(302, {"Location": "http://["})) as fake,
+        pytest.raises(FetchError, match=f"{fake.host}/a.whl: an address is invalid"),
+    ):
+        download(store, [wanted._replace(urls=(f"http://{fake.host}/a.whl",))], QUICK)
+
+
 def test_a_size_that_no_file_has_is_an_error() -> None:
     with (
         Fake(lambda _: Answer(200, {"Content-Length": str(10**18)})) as fake,

@@ -168,3 +168,23 @@ def test_credentials_are_not_sent_to_another_machine_without_tls(tmp_path: Path)
         own = client(fake, tmp_path, {"username": "me", "password": SECRET})
         with pytest.raises(CredentialsError, match=r"to send credentials to http://tokens\.invalid/t without TLS"):
             own.request(REQUEST, (200,))
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "expected"),
+    [
+        (401, {"WWW-Authenticate": 'Bearer realm="http://["'}, "a token service with an invalid address"),
+        (307, {"Location": "http://["}, "manifests/v1: an address is invalid"),
+        (307, {"Location": "http://tokens.invalid:99999/"}, "manifests/v1: an address is invalid"),
+    ],
+)
+def test_an_address_that_is_none_is_an_error_of_the_registry(
+    tmp_path: Path, status: int, headers: dict[str, str], expected: str
+) -> None:
+    with Fake(lambda _: Answer(status, headers)) as fake, pytest.raises(RegistryError, match=expected):
+        client(fake, tmp_path).request(REQUEST, (200,))
+
+
+def test_an_upload_does_not_continue_at_an_address_that_is_none() -> None:
+    with pytest.raises(RegistryError, match="names an invalid address"):
+        Client(parse("r.example/a"), QUICK).absolute("http://[", "/")
