@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,21 +40,14 @@ def _fitting(hosts: dict[str, Path]) -> str:
         return init.targets([*pool.map(lambda path: auto.resolve(auto.AUTO, str(path)).id, different.values())])
 
 
-def planned(
-    file: Path, model: str = "", target: str = "", ports: Callable[[int], int] = lambda base: base
-) -> TopologyPlan:
-    """Return the plan of a topology.yaml, or one that `topology plan --json` wrote.
-
-    `ports` says where a file's ports begin instead. Raises InputError and HostError.
-    """
+def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:
+    """Return the plan of a topology.yaml, or one that `topology plan --json` wrote. Raises InputError and HostError."""
     if file.suffix == ".json":
         if model or target:
             text = f"{file}: a plan has its model and its variant; --model and --target are for a topology.yaml"
             raise InputError(text, hint="leave them out, or plan the topology.yaml again")
         return read_plan(file)
     read = read_topology(file)
-    network = read.topology.network.model_copy(update={"port_base": ports(read.topology.network.port_base)})
-    read = read._replace(topology=read.topology.model_copy(update={"network": network}))
     variant, image = _image(read.topology, target)
     with model_folder(read.topology.model, model) as (folder, hub):
         return plan(read, variant, Images(image, _router_image(read.topology)), Entrypoint(variant, hub), folder)

@@ -22,7 +22,7 @@ from drydock.topology import tasks as topologies
 from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.run import Ssh, playbook
-from drydock.topology.render import folder, hosts_of, write_plan
+from drydock.topology.render import compose, folder, hosts_of, write_plan
 from drydock.topology.render.parts import PYTHON, addresses, container_name, is_unpublished
 
 COMPOSE, ANSIBLE = "compose", "ansible"
@@ -49,6 +49,8 @@ def up(file: Path, options: Options) -> ShownAnswers:
     """Render a topology, start it by its engine's command, and ask for the known answer. Raises DrydockError."""
     plan = topologies.planned(file, options.model, options.target)
     _check_format(plan, options.format)
+    if options.format == COMPOSE:
+        compose.network(plan)  # raises InputError if one engine's network cannot have the nodes' addresses
     output = place(file, options.output)
     write_plan(plan, options.format, output, hosts_of(file, plan, options.hosts))
     secrets = keys.kept(output, keys.names(plan))

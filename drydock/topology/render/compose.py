@@ -93,7 +93,7 @@ def engine(plan: TopologyPlan, ranks: Sequence[Placed], *, hold: bool = False) -
             services[router.name] = service | joined | published
     if not plan.router:
         _publish(services, ranks)
-    return {"services": services, "networks": {NETWORK: _network(plan)}, "volumes": volumes}
+    return {"services": services, "networks": {NETWORK: network(plan)}, "volumes": volumes}
 
 
 def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str, Any]:
@@ -244,7 +244,8 @@ def _attached(node: str, address: str, own: Sequence[Placed]) -> dict[str, Any]:
     return {"hostname": name_of(node), "networks": {NETWORK: where | interface}}
 
 
-def _network(plan: TopologyPlan) -> dict[str, Any]:
+def network(plan: TopologyPlan) -> dict[str, Any]:
+    """Return the network of one engine. Raises InputError if none can have every node's address."""
     numbers = [address for address in addresses(plan).values() if is_ip(address)]
     if not numbers:
         return {"driver": "bridge"}
@@ -252,7 +253,7 @@ def _network(plan: TopologyPlan) -> dict[str, Any]:
     if subnet is None:
         raise InputError(
             f"nodes: found the addresses {', '.join(numbers)}, expected one network of at most /{WIDEST}",
-            hint="use nodes/NODE/compose.yaml on each machine",
+            hint="`topology render --format compose` writes nodes/NODE/compose.yaml for each machine",
         )
     taken = {ipaddress.ip_address(number) for number in numbers}
     gateway = next(host for host in (subnet[-2 - place] for place in range(len(taken) + 1)) if host not in taken)

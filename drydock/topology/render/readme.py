@@ -8,9 +8,9 @@ from drydock.run.access import API_KEY
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.topology import keys
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import verify_job
+from drydock.topology.render import compose, verify_job
 
-_VERIFY = "`./inv topology verify PLAN`, in the checkout, asks every prefill server with every decode server"
+_ASKED = "every server, prefill and decode in every pair, and the router"
 
 
 def name(kind: str) -> str:
@@ -30,18 +30,24 @@ def _block(*lines: str) -> tuple[str, ...]:
     return ("", "```console", *(f"$ {line}" for line in lines), "```", "")
 
 
+def _verify(*before: str) -> list[str]:
+    return [f"In the checkout, ask {_ASKED}:", *_block(*before, "./inv topology verify PLAN")]
+
+
 def _compose(plan: TopologyPlan) -> list[str]:
     names = keys.names(plan)
-    exported = [f"export $(cat {keys.file_name(API_KEY)})"] if API_KEY in names else []
+    exported = [f"export $(cat FOLDER/{keys.file_name(API_KEY)})    # this folder"] if API_KEY in names else []
+    one = "docker compose"
+    each = f"{one} --file nodes/NODE/compose.yaml"
+    commands = ("up --wait", "ps", "logs --follow", "down")
+    whole = ["Every node as a container of one engine:", *_block(*(f"{one} {words}" for words in commands))]
     return [
-        "Every node as a container of one engine:",
-        *_block("docker compose up --wait", "docker compose ps", "docker compose logs --follow", "docker compose down"),
+        *(whole if compose.shares_network(plan) else []),
         "Each node on its own machine: copy this folder to every machine, and run there, with the node's name:",
-        *_block("docker compose --file nodes/NODE/compose.yaml up --wait"),
-        f"{_VERIFY}, and the router:",
-        *_block(*exported, "./inv topology verify PLAN"),
-        "After an edit, render again: `docker compose up --wait --remove-orphans` replaces what differs. Prefill and",
-        "decode servers of another image or model start as a second topology first (docs/topology.md).",
+        *_block(*(f"{each} {words}" for words in commands)),
+        *_verify(*exported),
+        "After an edit, render again: `up --wait --remove-orphans` replaces what differs. Prefill and decode servers",
+        "of another image or model start as a second topology first (docs/topology.md).",
     ]
 
 
@@ -49,9 +55,9 @@ def _ansible(plan: TopologyPlan) -> list[str]:
     play = "ansible-playbook --inventory inventory.yml playbook.yml"
     export = [f"export {name}=…" for name in keys.names(plan)]
     return [
-        "Install the collection of requirements.yml. The playbook takes secrets from the shell that runs it, or from",
-        "the variable topology_secrets.",
+        "The playbook takes secrets from the shell that runs it, or from the variable topology_secrets.",
         *_block(
+            "ansible-galaxy collection install --requirements-file requirements.yml",
             *export,
             f"{play} --tags check",
             f"{play} --tags ranktable,run",
@@ -60,8 +66,7 @@ def _ansible(plan: TopologyPlan) -> list[str]:
         ),
         "The tag run replaces each container whose options differ, and waits until all are ready. `--tags stop` before",
         "a render removes what the next plan no longer has.",
-        f"{_VERIFY}, and the router:",
-        *_block("./inv topology verify PLAN"),
+        *_verify(),
         "Prefill and decode servers of another image or model start as a second topology first (docs/topology.md).",
     ]
 
@@ -75,17 +80,22 @@ def secret_command(names: Sequence[str]) -> str:
 
 
 def _kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]:
-    several = disaggregated or any(len(replica.ranks) > 1 for replica in plan.replicas)
-    waiting = ["kubectl wait --for=condition=Available --timeout=1h deployment --all"]
-    waiting += ["kubectl wait --for=condition=Available --timeout=1h leaderworkerset --all"] if several else []
+    nodes = {len(replica.ranks) for replica in plan.replicas}
+    kinds = {
+        "deployment": plan.router is not None or 1 in nodes,
+        "leaderworkerset": disaggregated or max(nodes) > 1,
+    }  # kubectl fails for a kind of which there is none
+    wait = "kubectl wait --for=condition=Available --timeout=1h"
+    waiting = [f"{wait} {kind} --all" for kind, is_there in kinds.items() if is_there]
     job = verify_job.FOLDER
     names = keys.names(plan)
     secret = ["The pods start only with their Secret:", *_block(secret_command(names))]
     return [
         *(secret if names else []),
+        "Start the servers, and wait until they are ready:",
         *_block("kubectl apply -k .", *waiting, "kubectl get pods --output wide"),
-        "The Job asks every prefill server with every decode server, and the router. It fails if an answer is wrong,",
-        "or if no KV cache travelled:",
+        f"The Job asks {_ASKED}. It fails if an answer is wrong, or",
+        "if no KV cache travelled:",
         *_block(
             f"kubectl delete -k {job} --ignore-not-found",
             f"kubectl apply -k {job}",
@@ -95,5 +105,5 @@ def _kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]
         "After an edit, render and `kubectl apply -k .` again: Deployments and LeaderWorkerSets replace their pods one",
         "after the other, and a DisaggregatedSet replaces prefill and decode in step. Otherwise prefill and decode",
         "servers of another image or model start as a second topology, in a namespace of its own (docs/topology.md).",
-        *_block("kubectl rollout undo deployment/NAME", "kubectl delete -k ."),
+        *_block(*(["kubectl rollout undo deployment/NAME"] if kinds["deployment"] else []), "kubectl delete -k ."),
     ]

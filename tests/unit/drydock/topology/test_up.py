@@ -49,6 +49,13 @@ def calls(engine: Path) -> list[str]:
     return (engine / "calls").read_text().splitlines()
 
 
+def test_compose_is_refused_for_addresses_that_no_network_has(engine: Path) -> None:
+    plan = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
+    with pytest.raises(InputError, match="expected one network"):
+        up.up(write(engine, plan), Options("compose", output=str(engine / "out")))
+    assert not (engine / "calls").exists()
+
+
 def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engine: Path) -> None:
     output = engine / "out"
     shown = up.up(write(engine), Options("compose", output=str(output)))

@@ -107,6 +107,16 @@ def test_the_readme_has_the_engines_own_commands(kind: str, commands: tuple[str,
     assert max(map(len, text.splitlines())) <= 160
 
 
+def test_a_readme_names_only_what_the_folder_has() -> None:
+    apart = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
+    assert "$ docker compose up" not in readme.text(apart, "compose")
+    assert "$ docker compose --file nodes/NODE/compose.yaml up --wait" in readme.text(apart, "compose")
+
+    whole, pairs = (readme.text(plan, "kubernetes") for plan in (topologies.two_nodes(), topologies.disaggregated()))
+    assert ("deployment" in whole, "leaderworkerset --all" in whole) == (False, True)
+    assert ("deployment --all" in pairs, "leaderworkerset --all" in pairs) == (True, False)
+
+
 def test_a_secret_is_made_by_a_command_without_its_value() -> None:
     assert readme.secret_command(("VLLM_API_KEY",)) == (
         "printf 'VLLM_API_KEY=%s\\n' \"$(openssl rand -hex 32)\" | "
