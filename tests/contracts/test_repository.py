@@ -108,7 +108,10 @@ def test_no_six_lines_stand_in_two_templates() -> None:
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:
     """A machine's own pip, apt and npm know theirs."""
-    hosts = r"(deb|security|archive|snapshot)\.debian\.org|pypi\.org|pythonhosted\.org|registry\.(npmjs|yarnpkg)\."
+    hosts = (
+        r"(deb|ftp|security|archive|snapshot)\.debian\.org|(archive|security|ports)\.ubuntu\.com"
+        r"|pypi\.org|pythonhosted\.org|registry\.(npmjs|yarnpkg)\."
+    )
     found = subprocess.run(["git", "grep", "-nIE", hosts], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
 

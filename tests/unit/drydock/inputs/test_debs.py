@@ -252,8 +252,8 @@ def test_a_package_that_two_archives_have_counts_once() -> None:
 
 
 NOBLE = """\
-'http://archive.ubuntu.com/ubuntu/dists/noble/InRelease' x 0
-'http://archive.ubuntu.com/ubuntu/dists/noble-security/InRelease' x 0
+'http://ubuntu.example/ubuntu/dists/noble/InRelease' x 0
+'http://ubuntu.example/ubuntu/dists/noble-security/InRelease' x 0
 'https://dl.google.example/linux/chrome/deb/dists/stable/InRelease' x 0
 """
 

@@ -1,4 +1,4 @@
-"""The plugin in a Python that has a vLLM of the parts it touches; the real one: tests/images/test_cpu_serves.py."""
+"""The plugin in a Python that has a vLLM of the parts it touches; the real one: tests/engine/test_cpu_serves.py."""
 
 from __future__ import annotations
 
