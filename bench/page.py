@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from bench.plot import bars
 from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import compact, write_atomically
 from drydock.model.record import dump
 
 RECORDED = Path("docs/benchmarks.json")
@@ -43,8 +43,18 @@ def read(root: Path) -> Report:
 def record(root: Path, parts: Mapping[str, MeasuredPart]) -> list[Path]:
     """Add parts to those recorded before; return the files that changed."""
     report = Report(parts={**read(root).parts, **parts})
-    changed = [root / RECORDED] if write_atomically(root / RECORDED, dumps(dump(report))) else []
+    changed = [root / RECORDED] if write_atomically(root / RECORDED, as_json(report)) else []
     return [*changed, *write(root)]
+
+
+def as_json(report: Report) -> str:
+    """Return a report as JSON, with a line for each measurement."""
+    parts = []
+    for name, part in sorted(report.parts.items()):
+        fields = dump(part)
+        rows = ",\n".join(map(compact, fields.pop("rows")))
+        parts.append(f'"{name}":{{{compact(fields)[1:-1]},"rows":[\n{rows}]}}')
+    return f'{{"parts":{{\n{",".join(parts)}}}}}\n'
 
 
 def write(root: Path) -> list[Path]:
@@ -149,32 +159,37 @@ wheels. Debian bases are included; bases that are images are not, because no loc
 
 
 def _page(report: Report) -> str:
-    return INTRODUCTION + "\n".join(_section(name, part) for name, part in _in_order(report))
+    machines = dict.fromkeys(_machine(part.machine) for part in report.parts.values())
+    names = {text: f"Machine {number}" for number, text in enumerate(machines, 1)}
+    listed = "".join(f"{name}: {text}.\n\n" for text, name in names.items())
+    sections = (_section(name, part, names[_machine(part.machine)]) for name, part in _in_order(report))
+    return INTRODUCTION + listed + "\n".join(sections)
 
 
-def _section(name: str, part: MeasuredPart) -> str:
+def _section(name: str, part: MeasuredPart, machine: str) -> str:
     rounds = "1 round" if part.rounds == 1 else f"{part.rounds} rounds"
-    ran = f"{_shown(part.machine)}; commit {part.commit}, {part.date}, {rounds}, {part.seconds / 60:.0f} min"
+    when = f"{part.date} at {part.commit}, {rounds} in {part.seconds / 60:.0f} min, load average {part.machine.load:g}"
+    commands = ", ".join(dict.fromkeys(f"`{row.command}`" for row in part.rows))
     counted = f"{COUNTED[name]}\n" if name in COUNTED else ""
     figures = f"{table(part.rows)}\n![{name}](benchmarks/{name}.svg)\n"
-    return f"## {TITLES[name]}\n\n{figures}\n{counted}{_notes(part.rows)}Measured on: {ran}.\n"
+    measured = f"{machine}, {when}. To repeat: {commands}.\n"
+    return f"## {TITLES[name]}\n\n{figures}\n{counted}{_notes(part.rows)}{measured}"
 
 
-def _shown(machine: BenchmarkMachine) -> str:
+def _machine(machine: BenchmarkMachine) -> str:
     engine = f", {machine.engine}" if machine.engine else ""
     memory = f"{machine.memory / 2**30:.0f} GiB"
     return (
         f"{machine.processor}, {machine.cpus} CPUs, {memory}, {machine.system}, Linux {machine.kernel}, "
-        f"Python {machine.python}{engine}; initial load average {machine.load:g}"
+        f"Python {machine.python}{engine}"
     )
 
 
 def _notes(rows: Sequence[Measurement]) -> str:
-    """Return each note once, with the rows it is about, and the commands that repeat the measurements."""
+    """Return each note once, with the rows it is about."""
     about: dict[str, list[str]] = {}
     for row in rows:
         if row.note:
-            about.setdefault(row.note, []).append(f"{row.what} (compared with {row.against})")
-    notes = "".join(f"- {'; '.join(names)}: {note}\n" for note, names in about.items())
-    commands = ", ".join(dict.fromkeys(f"`{row.command}`" for row in rows))
-    return f"{notes}\nTo repeat: {commands}.\n\n" if notes else f"To repeat: {commands}.\n\n"
+            about.setdefault(row.note, []).append(row.what)
+    notes = "".join(f"- {'; '.join(dict.fromkeys(names))}: {note}\n" for note, names in about.items())
+    return f"{notes}\n" if notes else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
-from drydock.model.variant import Threshold, Variant
+from drydock.model.variant import Variant
 from drydock.repo import tables, topology_tables
 from drydock.repo.markdown import accelerators, each_once, stacks, table
 from drydock.run.reasons import words
@@ -82,15 +82,24 @@ The prefix tells which part reports the finding:
 {prefixes}
 Some PLAN ids are of one accelerator only: they are older than the prefixes and keep their names.
 
-- *Severity* is that of a condition that is not met. A check whose condition is met is PASS. A check whose fact cannot
+```
+WARN    HOST-004  The kernel prefers not to swap. Weights in swap delay every token.
+        found kernel.swappiness = 100 (/proc/sys/vm/swappiness); expected at most 60
+        host: sysctl vm.swappiness=10
+        source: kernel documentation, sysctl vm
+```
+
+- The severity is that of a condition that is not met. A check whose condition is met is PASS. A check whose fact cannot
   be read is UNKNOWN. *host* or *container* says where to fix it.
-- *Expected* shows where a check reads its fact in a container, and the value that it expects. It is empty if code makes
-  the finding. The same id can expect another value for another stack.
-- `(--fix-script)`: `check --fix-script` prints the change as a script, which also keeps it across restarts.
-- *For* names accelerators, or stacks if only some of an accelerator's stacks have the finding.
+- *Expected* shows where a check reads its fact in a container, and the value that it expects. Code makes the findings
+  that have no such line. The same id can expect another value for another stack.
+- *Fix* says what to do. `(--fix-script)`: `check --fix-script` prints the change as a script, which also keeps it
+  across restarts.
+- A finding that not all images have names its accelerators, or stacks of an accelerator.
 - Words in braces are filled in when the finding is made.
 
-Written by `./inv docs` from `templates/host.yaml` and `templates/<accelerator>/`.
+`check` prints the source of each finding. Written by `./inv docs` from `templates/host.yaml` and
+`templates/<accelerator>/`.
 """
 
 
@@ -125,14 +134,22 @@ def findings(variants: Sequence[Variant], owners: Mapping[str, str], retired: It
     index += [("TOPO", _MEANINGS["TOPO"], "[topology](topology.md#findings)")]
     titles = {variant.accelerator: variant.title for variant in variants}
     index += [(prefix, titles[name], f"[{name}]({name}.md#findings)") for prefix, name in owners.items()]
-    parts = (f"\n## {prefix}\n\n{_table(row for row in rows if row[0].startswith(prefix))}" for prefix in shared)
+    parts = (f"\n## {prefix}\n\n{_items(row for row in rows if row[0].startswith(prefix))}" for prefix in shared)
     old = table(("id", "meaning", "replaced by"), ((i.id, i.meaning, i.replaced_by or "") for i in retired))
     introduction = _FINDINGS.format(prefixes=table(("prefix", "about", "list"), sorted(index)))
     return f"{introduction}{''.join(parts)}\n## Retired\n\n{old}"
 
 
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    return table(("id", "severity", "finding", "expected", "what to do", "source", "for"), rows)
+def _items(rows: Iterable[_Row]) -> str:
+    """Return an item for each finding: its text, what is expected, and what to do."""
+    return "".join(map(_item, rows))
+
+
+def _item(row: _Row) -> str:
+    number, severity, text, expected, fix, holders = row
+    of = "" if holders == "all" else f", {holders}"
+    lines = (f"  - {label}: {words}\n" for label, words in (("expected", expected), ("fix", fix)) if words)
+    return f"- **{number}** {severity}{of}: {text}\n{''.join(lines)}"
 
 
 def _rows(variants: Sequence[Variant], named: Callable[[Sequence[Variant], Sequence[int]], str]) -> Iterator[_Row]:
@@ -148,14 +165,14 @@ def _findings(variant: Variant) -> Iterator[_Row]:
         check = each if isinstance(each, Check) else None
         fix = f"{each.remediation} {SCRIPTED}" if check and check.fix else each.remediation
         severity = f"{each.severity} {each.scope}"
-        yield number, severity, each.text, _expected(check, variant.facts) if check else "", fix, each.source
+        yield number, severity, each.text, _expected(check, variant.facts) if check else "", fix
 
 
 def _expected(condition: Condition, places: Mapping[str, str]) -> str:
     """Return where a fact is read and what is expected: /proc/sys/vm/swappiness ≤ 10."""
     value = condition.expected
     text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
-    return f"{places.get(condition.fact, condition.fact)} {SIGNS[condition.operator]} {text}".rstrip()
+    return f"`{places.get(condition.fact, condition.fact)}` {SIGNS[condition.operator]} {text}".rstrip()
 
 
 # --- an accelerator -------------------------------------------------------------------------------------------------
@@ -163,9 +180,8 @@ def _expected(condition: Condition, places: Mapping[str, str]) -> str:
 
 _ACCELERATOR = """# {title}: reference
 
-Options, findings and thresholds of the {title} images ([how to use them](../{guide}.md)). Written by `./inv docs` from
-`templates/{name}/`: `accelerator.yaml` and the files in `stacks/` have the source of each value.
-`docker run IMG plan` prints the values of one server with their reasons.
+Options and findings of the {title} images ([how to use them](../{guide}.md)). Written by `./inv docs` from
+`templates/{name}/`.
 """
 _OPTIONS = """
 ## Container options
@@ -176,14 +192,15 @@ _OPTIONS = """
 _OWN = """
 ## Findings
 
-These ids are of {title} only; [findings of every host](findings.md) explains the columns.
+These ids are of {title} only; [findings of every host](findings.md) explains how to read them.
 
 """
 _THRESHOLDS = """
 ## Thresholds
 
-Values that decisions use. `thresholds` in `accelerator.yaml` or a stack has the reason and the source of each.
-
+Decisions compare with fixed values: memory that stays free, limits, sizes, supported models. `thresholds` in
+[accelerator.yaml](../../templates/{name}/accelerator.yaml), or in the file of a [stack](../../templates/{name}/stacks),
+has each with its reason and source. `docker run IMG plan` prints those that decided something.
 """
 
 
@@ -196,17 +213,21 @@ def accelerator(variants: Sequence[Variant], name: str, owners: Mapping[str, str
     texts = {"title": own[0].title, "name": name, "guide": guide}
     parts = [_ACCELERATOR.format(**texts), _OPTIONS.format(**texts), run(own)]
     if rows:
-        parts += [_OWN.format(**texts), _table(rows)]
+        parts += [_OWN.format(**texts), _items(rows)]
     if any(variant.thresholds for variant in own):
-        parts += [_THRESHOLDS, thresholds(own)]
+        parts.append(_THRESHOLDS.format(**texts))
     return "".join(parts)
 
 
 def run(variants: Sequence[Variant]) -> str:
-    """Return the options that containers of one accelerator are started with."""
+    """Return the options that containers of one accelerator are started with: a table for each group of stacks."""
     found = each_once(((word, word) for word in _options(variant)) for variant in variants)
-    lines = ((f"`{option}`", because, stacks(variants, holders)) for (option, because), holders in found)
-    return table(("option", "reason", "stacks"), lines)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for (option, because), holders in found:
+        groups.setdefault(stacks(variants, holders), []).append((f"`{option}`", because))
+    every = {of: table(("option", "reason"), lines) for of, lines in groups.items()}
+    parts = (text if of == "all" else f"Stacks: {of}\n\n{text}" for of, text in every.items())
+    return "\n".join(parts)
 
 
 def _options(variant: Variant) -> Iterator[tuple[str, str]]:
@@ -217,22 +238,6 @@ def _options(variant: Variant) -> Iterator[tuple[str, str]]:
     yield f"engine: {engine}", f"{layers}. {variant.compression.because}".strip()
 
 
-def thresholds(variants: Sequence[Variant]) -> str:
-    """Return the thresholds of one accelerator's decisions: a line a name, with the stacks that have each value."""
-    found = each_once(((_named(item), _named(item)) for item in v.thresholds.items()) for v in variants)
-    values: dict[str, list[str]] = {}
-    for (name, value), holders in sorted(found, key=lambda each: each[0][0]):
-        of = stacks(variants, holders)
-        values.setdefault(name, []).append(value if of == "all" else f"{value} ({of})")
-    return table(("name", "value"), ((f"`{name}`", "; ".join(each)) for name, each in values.items()))
-
-
-def _named(item: tuple[str, Threshold]) -> tuple[str, str]:
-    name, threshold = item
-    value = threshold.value
-    return name, (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "none"
-
-
 # --- topologies -----------------------------------------------------------------------------------------------------
 
 
@@ -240,13 +245,18 @@ _TOPOLOGY = """# Topologies: reference
 
 Written by `./inv docs`. [Several machines](../topology.md) explains how they are used.
 """
+_CONNECTORS = """How prefill and decode servers exchange the KV cache: `--kv-transfer-config` of prefill, `kv_role` of
+decode. `kv_transfer` in `templates/` has the sources.
+
+"""
 
 
 def topology(variants: Sequence[Variant]) -> str:
     """Return the page of topologies: keys of the file, connectors, findings."""
+    keys = topology_tables.keys()
     parts = {
-        "Keys of topology.yaml": topology_tables.keys(),
-        "Connectors": topology_tables.connectors(variants),
-        "Findings": topology_tables.findings(),
+        "Keys of topology.yaml": table(next(keys), keys),
+        "Connectors": _CONNECTORS + topology_tables.connectors(variants),
+        "Findings": "".join(topology_tables.findings()),
     }
-    return _TOPOLOGY + "".join(f"\n## {heading}\n\n{table(next(rows), rows)}" for heading, rows in parts.items())
+    return _TOPOLOGY + "".join(f"\n## {heading}\n\n{text}" for heading, text in parts.items())

@@ -1,4 +1,4 @@
-"""The tables of docs/reference/topology.md: keys of the file, connectors, findings. Pure."""
+"""The parts of docs/reference/topology.md: keys of the file, connectors, findings. Pure."""
 
 from __future__ import annotations
 
@@ -45,46 +45,35 @@ def _default(value: object) -> str:
     return "required" if "Undefined" in repr(value) else f"`{value}`"
 
 
-def connectors(variants: Sequence[Variant]) -> Iterator[Row]:
-    """Yield how prefill and decode exchange the KV cache: each way once, with the variants that have it."""
-    yield (
-        "accelerator",
-        "variants",
-        "`--kv-transfer-config` of prefill",
-        "kv_role of decode",
-        "ports",
-        "needs",
-        "reason",
-        "source",
-    )
+def connectors(variants: Sequence[Variant]) -> str:
+    """Return how prefill and decode exchange the KV cache: each way once, with the images that have it."""
     found: dict[str, tuple[KvTransfer, list[Variant]]] = {}
     for variant in variants:
         if variant.kv_transfer:
             key = variant.accelerator + variant.kv_transfer.model_dump_json()
             found.setdefault(key, (variant.kv_transfer, []))[1].append(variant)
-    for transfer, own in found.values():
-        yield (own[0].accelerator, ", ".join(f"`{each.id}`" for each in own), *_connector(transfer))
+    return "".join(_connector(transfer, own) for transfer, own in found.values())
 
 
-def _connector(transfer: KvTransfer) -> Row:
+def _connector(transfer: KvTransfer, own: Sequence[Variant]) -> str:
+    """Return an item: the images, the reason, and the connector with its settings."""
+    images = ", ".join(f"`{each.id}`" for each in own)
     if transfer.connector is None:
-        return ("none published", "", "", "", transfer.because, transfer.source)
+        return f"- {images}: none published; {transfer.because}\n"
     policy = {"kv_load_failure_policy": transfer.load_failure} if transfer.load_failure else {}
     words = {"kv_connector": transfer.connector, "kv_role": transfer.prefill, **policy, **transfer.config}
     ports = ", ".join(f"{purpose} (each {port.each})" for purpose, port in transfer.ports.items())
-    because = f"{transfer.because} Not shown: {transfer.unproven}." if transfer.unproven else transfer.because
-    return (
+    parts = (
         f"`{compact(words)}`",
-        f"`{transfer.decode}`",
-        ports,
-        ", ".join(transfer.packages),
-        because,
-        transfer.source,
+        f"decode: `{transfer.decode}`",
+        f"ports: {ports}" if ports else "",
+        f"needs {', '.join(transfer.packages)}" if transfer.packages else "",
     )
+    unproven = f" Not shown: {transfer.unproven}." if transfer.unproven else ""
+    return f"- {images}: {transfer.because}{unproven}\n  - {'; '.join(filter(None, parts))}\n"
 
 
-def findings() -> Iterator[Row]:
-    """Yield what the plan of a topology warns of."""
-    yield ("id", "text", "what to do", "source")
+def findings() -> Iterator[str]:
+    """Yield an item for each finding about a topology: its text, and what to do."""
     for number, known in FINDINGS.items():
-        yield (number, known.text.replace("{}", "…"), known.remediation, known.source)
+        yield f"- **{number}** {known.text.replace('{}', '…')}\n  - fix: {known.remediation}\n"

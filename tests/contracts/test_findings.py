@@ -135,7 +135,7 @@ def test_an_accelerators_findings_have_its_own_prefix(accelerator: str) -> None:
 
 
 def test_every_id_is_documented_and_the_retired_ones_with_what_replaced_them() -> None:
-    assert [number for number in (*CHECKS, *TABLE) if f"\n| {number} |" not in PAGES] == []
+    assert [number for number in (*CHECKS, *TABLE) if f"\n- **{number}** " not in PAGES] == []
     assert all(f"\n| {item.id} | {item.meaning} | {item.replaced_by or ''} |" in PAGES for item in RETIRED)
 
 

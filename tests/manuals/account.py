@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tests.manuals.compare import BETTER, Part, Serve, Start, compared
-from tests.manuals.steps import Account, Section, Step, accounts, unpinned
+from tests.manuals.compare import BETTER, SAME, YOURS, Made, Part, Serve, Start, compared
+from tests.manuals.steps import Account, Section, Step, accounts
 from tests.support.decisions import table
 
 SETTINGS, OURS, DIFFERS, OUT = VERDICTS = "same settings", "command of ours", "differs", "out of scope"
@@ -84,9 +83,7 @@ def steps_text(account: Account, found: list[Answer]) -> str:
         for section in account.sections
         if section.steps
     )
-    empty = ", ".join(f"{cell(section.title)} ({section.line})" for section in account.sections if not section.steps)
-    headings = f"\nHeadings, by line, that contain no step themselves: {empty}.\n"
-    return "".join(parts) + (textwrap.fill(headings, 120, break_on_hyphens=False) if empty else "")
+    return "".join(parts)
 
 
 def _section(account: Account, found: list[Answer]) -> str:
@@ -117,13 +114,12 @@ def _item(account: Account, alike: list[Answer]) -> str:
 
 
 def _instead(answer: Answer) -> str:
-    """Return the commands in place of a step, with links to a page and to the comparison of settings."""
+    """Return the commands in place of a step, with links to a page, and the comparison of settings."""
     step = answer.step
-    numbers = [f"[command {part_number(part)}](#commands)" for part in answer.parts]
-    links = ", ".join(filter(None, (*numbers, link(step.page), f"<{step.go}>" if step.go else "")))
-    commands = ", ".join(map(code, answer.commands))
+    links = ", ".join(filter(None, (link(step.page), f"<{step.go}>" if step.go else "")))
+    commands = ", ".join(map(code, dict.fromkeys(answer.commands)))
     found = " ".join(filter(None, (commands, f"({links})" if links else "")))
-    return f": {found}" if found else ""
+    return "; ".join(filter(None, (f": {found}" if found else "", *map(_comparison, answer.parts))))
 
 
 def _otherwise(answer: Answer) -> str:
@@ -133,30 +129,20 @@ def _otherwise(answer: Answer) -> str:
     return cell(f"; {text}") if text else ""
 
 
-def part_number(part: Part) -> int:
-    """Return the number of a command among those of its manual."""
-    own = next(parts for _, parts in compared() if part in parts)
-    return own.index(part) + 1
+def _comparison(part: Part) -> str:
+    """Return on which machine a command is compared, and how many of its settings are the same or passed on."""
+    row, kinds = part.row, [line.verdict for line in part.lines]
+    machine = f" on {_machine(row.host, row.devices)}" if isinstance(row, Serve) else ""
+    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS)
+    return f"{kinds.count(SAME)} of {len(kinds)} settings the same{machine}{f', yours: {yours}' if yours else ''}"
 
 
-def unpinned_text(found: list[Answer]) -> str:
-    """Return what the locks of the images lack that the commands of a manual build, by target."""
-    lacks: dict[str, list[str]] = {}
-    for command in (command for answer in found for command in answer.commands):
-        names = ", ".join(f"{name} ({where})" if where else name for name, where in unpinned(command).items())
-        if names:
-            lacks.setdefault(names, []).append(_target(command))
-    items = (f"- {names}: {', '.join(map(code, dict.fromkeys(targets)))}\n" for names, targets in lacks.items())
-    return "".join(items)
-
-
-def _target(command: str) -> str:
-    words = command.split()
-    named = [words[words.index("--target") + 1]]
-    return " ".join(named + [f"{option} {words[words.index(option) + 1]}" for option in _NARROWER if option in words])
-
-
-_NARROWER = ("--platform", "--supplied", "--context")
+def _machine(host: str | Made, devices: int) -> str:
+    if isinstance(host, str):
+        return f"{host} with {devices} cards" if devices else host
+    threads = f" of {host.threads} threads" if host.threads > 1 else ""
+    nodes = f"{host.nodes} NUMA nodes" if host.nodes > 1 else "one NUMA node"
+    return f"a machine of {host.cores} cores{threads}, {nodes}, {host.memory} GiB"
 
 
 def _words(row: Serve | Start) -> Iterator[str]:
@@ -165,6 +151,7 @@ def _words(row: Serve | Start) -> Iterator[str]:
         yield "--model M"
         return
     yield from ("--model", row.model)
+    yield from (f"--env {name}={value}" for name, value in row.env.items())
     words = [f"{name} {value}" for name, value in row.request.items()]
     if words or row.yours:
         yield from ("--", *words, *(["…"] if row.yours else []))

@@ -19,10 +19,7 @@ from tests.manuals.compare import (  # noqa: E402 - after the path is set
     SAME,
     YOURS,
     Line,
-    Made,
     Part,
-    Serve,
-    Start,
     compared,
 )
 from tests.manuals.steps import Account  # noqa: E402 - after the path is set
@@ -55,24 +52,17 @@ compares each setting of the manual's commands with drydock's plan for the same 
 _PAGE = """# {title}, step by step
 
 What takes the place of each step of the manual. Numbers are lines of the manual's text. `IMG` is the image that
-`./inv build` made, `M` the model. [All manuals](../manuals.md)
-{like}{unpinned}
+`./inv build` made, `M` the model. `build` pins inputs that the lock of an image lacks ([images](../images.md)).
+[All manuals](../manuals.md)
+
+The manual's servers are compared with drydock's plans on recorded machines: how many settings are the same, and which
+you set and drydock passes on (*yours*). [Those with another value](#settings-with-another-value) follow.
+{like}
 ## Steps
 {steps}
-## Commands
-
-Commands that start or tune a server, compared with drydock's plan for the same model and machine. Settings
-that drydock passes on are listed by name; [those with another value](#settings-with-another-value) follow.
-
-{commands}
-### Settings with another value
+## Settings with another value
 
 {different}"""
-_UNPINNED = """
-The locks of some images lack inputs, which `build` pins on a machine that reaches the vendor's registry, package index
-or repository ([unpinned inputs](../../lock.md#unpinned-inputs)):
-
-"""
 
 
 def pages() -> dict[Path, str]:
@@ -102,13 +92,10 @@ def _numbers(lines: Sequence[Line]) -> list[str]:
 
 def page(parts: Sequence[Part], account: Account, answers: list[Answer]) -> str:
     """Return a manual's page."""
-    lacking = steps.unpinned_text(answers)
     return _PAGE.format(
         title=account.title,
         like=_like(account),
-        unpinned=_UNPINNED + lacking if lacking else "",
         steps=steps.steps_text(account, answers),
-        commands="".join(f"{number}. {_command(part)}\n" for number, part in enumerate(parts, 1)),
         different=_different(parts),
     )
 
@@ -126,47 +113,24 @@ def _manual(seed: str) -> str:
     return f"[{title}]({stem(seed)}.md)"
 
 
-def _command(part: Part) -> str:
-    """Return a command: what is planned for it, and its settings that are the same or passed on."""
-    row = part.row
-    meant = ", described in words" if isinstance(row, Serve) and row.in_words else ""
-    kinds = [line.verdict for line in part.lines]
-    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS)
-    passed = f"; passed on: {yours}" if yours else ""
-    same = f"{kinds.count(SAME)} of {len(kinds)} settings are the same"
-    return f"**{row.name}** ({row.lines}{meant}): {_requested(row)}. {same}{passed}."
-
-
-def _requested(row: Serve | Start) -> str:
-    """Return the image's target, the machine and the command."""
-    if isinstance(row, Start):
-        return f"`./inv run --target {row.target} --model M`"
-    request = [f"{name} {value}" for name, value in row.request.items()]
-    env = [f"{name}={value}" for name, value in row.env.items()]
-    words = " ".join([*env, "serve --model", row.model, *request, *(["…"] if row.yours else [])])
-    return f"`{row.target}` on {_machine(row.host, row.devices)}, `{words}`"
-
-
-def _machine(host: str | Made, devices: int) -> str:
-    if isinstance(host, str):
-        return f"{host} with {devices} cards" if devices else host
-    threads = f" of {host.threads} threads" if host.threads > 1 else ""
-    nodes = f"{host.nodes} NUMA nodes" if host.nodes > 1 else "one NUMA node"
-    return f"a machine of {host.cores} cores{threads}, {nodes}, {host.memory} GiB"
-
-
 def _different(parts: Sequence[Part]) -> str:
-    """Return a line for each setting that has another value, with the numbers of the commands that have it."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for number, part in enumerate(parts, 1):
+    """Return a line for each setting that has another value, with the lines of the commands that have it."""
+    rows: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
+    for part in parts:
         for line in part.lines:
             if line.verdict == BETTER:
                 ours = code(line.ours) if line.ours else "not set"
                 theirs = "" if line.theirs == line.setting else code(line.theirs)
-                row = (code(line.setting), theirs, ours, _reason(part, line))
-                rows.setdefault(row, []).append(str(number))
-    head = ["setting", "manual", "drydock", "reason", "commands"]
-    return table(head, ([*row, ", ".join(numbers)] for row, numbers in rows.items()))
+                found = rows.setdefault((code(line.setting), ours, _reason(part, line)), ([], []))
+                found[0].append(theirs)
+                found[1].append(part.row.lines)
+    head = ["setting", "manual", "drydock", "reason", "lines"]
+    lines = ([name, _once(values), ours, why, _once(where)] for (name, ours, why), (values, where) in rows.items())
+    return table(head, lines)
+
+
+def _once(texts: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(filter(None, texts)))
 
 
 def _reason(part: Part, line: Line) -> str:

@@ -23,8 +23,6 @@ from pydantic import Field, model_validator
 import tasks
 from drydock.config.matrix import find
 from drydock.core.errors import DrydockError
-from drydock.lock.lockfile import path_of, read_lock
-from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.repo import cli
 from entrypoints.core.errors import EntrypointError
@@ -42,8 +40,6 @@ EXECUTED = ("bash", "huggingface-cli", "neuron-ls", "omni_cli", "python3", "ray"
 """Programs in an image that are not verbs."""
 EXAMPLES = {"ascend-w8a8": "examples/ascend-w8a8"}
 """An image that an example builds → its folder."""
-BUILDS = ("build", "fetch", "lock", "run")
-"""Tasks that need the inputs of a target's image."""
 _REPLACED = {"…": "x", "IMG": "image"}
 
 
@@ -249,36 +245,6 @@ def _verb_problem(words: list[str]) -> str:
 
 def _short(error: Exception) -> str:
     return str(error).splitlines()[0]
-
-
-# --- what their images lack -----------------------------------------------------------------------------------------
-
-
-def unpinned(command: str) -> dict[str, str]:
-    """Return the inputs that the lock of a command's image lacks. A base's value is where it comes from.
-
-    That is its registry, or the platform of the machine that makes it from packages. What the command brings itself
-    (`--context`, `--supplied`) is not among them.
-    """
-    words = shlex.split(command)
-    if words[0] != "./inv" or words[1] not in BUILDS or "--target" not in words:
-        return {}
-    after = dict(pairwise(words))
-    variant = find(expect.VARIANTS, after["--target"])
-    brought = {value.partition("=")[0] for option, value in pairwise(words) if option == "--context"}
-    if "--supplied" in words:
-        brought |= {item.name for item in variant.supplied}
-    found: dict[str, str] = {}
-    for platform, pins in _lock(variant.id).platforms.items():
-        if after.get("--platform", platform) == platform:
-            where = pins.base.reference.partition("/")[0] if pins.base.kind == "image" else platform
-            found |= {name: where if name == "base" else "" for name in pins.unresolved if name not in brought}
-    return found
-
-
-@cache
-def _lock(variant: str) -> Lock:
-    return read_lock(path_of(ROOT, variant))
 
 
 # --- links ----------------------------------------------------------------------------------------------------------

@@ -100,8 +100,7 @@ def pages() -> dict[str, str]:
 @EACH
 def test_the_page_of_a_manual_has_every_heading_and_step(account: Account, pages: dict[str, str]) -> None:
     text = pages[stem(account.seed)]
-    words = " ".join(text.split())  # the list of headings is wrapped
-    assert [section.title for section in account.sections if section.title not in words] == []
+    assert [section.title for section in account.sections if section.steps and section.title not in text] == []
     listed = {lines for found in re.findall(r"- \*\*([\d, -]+)\*\*", text) for lines in found.split(", ")}
     assert [step.lines for step in account.steps if not {*step.lines.split(", ")} <= listed] == []
     assert text.count(NOT_IN_DRYDOCK) == sum(bool(step.out) for step in account.steps if not step.same)

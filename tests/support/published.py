@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,9 +205,9 @@ def _line(item: Comparison) -> str:
 
 def page() -> str:
     """Return docs/reference/decisions.md."""
-    compared, sources = comparisons(), Sources()
-    parts = "".join(f"\n## {name}\n\n{_section(items, sources)}" for name, items in _groups(compared).items())
-    return f"{_INTRODUCTION}\n{figures(compared)}{parts}\n{sources.definitions()}"
+    compared = comparisons()
+    parts = "".join(f"\n## {name}\n\n{_section(items)}" for name, items in _groups(compared).items())
+    return f"{_INTRODUCTION}\n{figures(compared)}{parts}"
 
 
 _INTRODUCTION = """# Published recommendations compared with drydock
@@ -224,78 +223,33 @@ without knowing the published parallelism.
 - `tp4`: tensor parallelism of 4, `pp2`: two pipeline stages, `dp2`: two data-parallel engines, `ep`: expert
   parallelism. Devices are logical cores on Neuron and NUMA nodes on a CPU.
 
-Written by `python tests/support/decisions.py` from [tests/models/published](../../tests/models/published), which has
-the words and the source of each publication. [tests/models/decisions.md](../../tests/models/decisions.md) shows what is
+The table counts all recommendations; below are those from which ours differs, by the reason. Written by
+`python tests/support/decisions.py` from [tests/models/published](../../tests/models/published), which has the words,
+the source and the flags of each publication. [tests/models/decisions.md](../../tests/models/decisions.md) shows what is
 decided for each model on each recorded host.
 """
 
 
-class Sources:
-    """Addresses that a page links, each defined once at its end."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def link(self, source: str, text: str) -> str:
-        """Return a text that links its source if that has an address; else the text with the source's name."""
-        found = address(source)
-        return f"[{text}][{self._numbers.setdefault(found, len(self._numbers) + 1)}]" if found else f"{text} ({source})"
-
-    def definitions(self) -> str:
-        """Return the addresses by number, in Markdown."""
-        return "".join(f"[{number}]: {found}\n" for found, number in self._numbers.items())
-
-
-def _section(items: list[Comparison], sources: Sources) -> str:
-    """Format an accelerator's recommendations: what agrees, by machine; what differs, one by one."""
-    agreeing = [item for item in items if item.is_of(item.record)]
-    differing = [item for item in items if not item.is_of(item.record)]
-    parts = []
-    if agreeing:
-        parts.append(table(["devices", "published and ours", "models"], _agreeing(agreeing)))
-    if differing:
-        columns = ["model", "devices", "flags and goals", "published", "ours", "why ours differs"]
-        rows = (_differing(item, sources) for item in differing)
-        parts.append(f"Ours differs:\n\n{table(columns, rows)}")
-    return "\n".join(parts)
-
-
-def _agreeing(items: list[Comparison]) -> Iterator[list[str]]:
-    """Yield a row for each machine and spread."""
-    alike: dict[tuple[str, str, str], list[Record]] = {}
+def _section(items: list[Comparison]) -> str:
+    """Format an accelerator's recommendations that ours differs from, by the reason."""
+    reasons: dict[str, list[str]] = {}
     for item in items:
-        record, ours = item.record, item.ours.short() if item.ours else ""
-        alike.setdefault((record.device, record.on, ours), []).append(record)
-    for (_, machine_in_short, ours), those in sorted(alike.items()):
-        yield [machine_in_short, f"`{ours}`", ", ".join(dict.fromkeys(map(_name, those)))]
+        if not item.is_of(item.record):
+            reasons.setdefault(_why(item), []).append(_differing(item))
+    return "\n".join(f"{reason}:\n\n{''.join(lines)}" for reason, lines in reasons.items()) or "All agree.\n"
 
 
-def _name(record: Record) -> str:
-    """Return a model's name without its owner."""
-    return record.title.rpartition("/")[2]
-
-
-def _differing(item: Comparison, sources: Sources) -> list[str]:
+def _differing(item: Comparison) -> str:
+    """Return an item: model, machine and goals; what is published, and ours."""
     record, ours = item.record, f"`{item.ours.short()}`" if item.ours else REFUSED
-    asked = f"`{record.asked}`" if record.asked else ""
-    cells = [sources.link(record.source, _name(record)), record.on, asked, f"`{record.short}`", ours]
-    return [cell.replace("|", "\\|").replace("\n", " ") for cell in (*cells, _why(item, sources))]
+    goals = "".join(f", {name} {_words(value)}" for name, value in record.intents.items())
+    model = record.title.rpartition("/")[2]
+    return f"- {model} on {record.on}{goals}: published `{record.short}`, ours {ours}\n"
 
 
-def _why(item: Comparison, sources: Sources) -> str:
+def _why(item: Comparison) -> str:
     """Return what is recorded about the difference; else the plan's own reason."""
     if item.other:
-        return f"{sources.link(item.other.source, 'another publication')} recommends ours"
-    return (item.record.differs or item.because).partition(";")[0].rstrip(".")
-
-
-_FILE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{7,40}):(?P<path>[^ ]+)")
-
-
-def address(source: str) -> str:
-    """Return a source's address: as it is given, or that of a repository's file at a commit; empty if it has none."""
-    if file := _FILE.fullmatch(source):
-        repository, commit, path = file.group("repository", "commit", "path")
-        return f"https://github.com/{repository}/blob/{commit}/{path}"
-    found = re.match(r"https?://[^\s,;)]+", source)
-    return found.group() if found else ""
+        return "Another publication recommends ours"
+    why = (item.record.differs or item.because).partition(";")[0].rstrip(".").replace("\n", " ")
+    return f"{why[0].upper()}{why[1:]}"
