@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -188,8 +189,10 @@ def _machine(machine: BenchmarkMachine) -> str:
 def _notes(rows: Sequence[Measurement]) -> str:
     """Return each note once, with the rows it is about."""
     about: dict[str, list[str]] = {}
+    times = Counter(row.what for row in rows)
     for row in rows:
         if row.note:
-            about.setdefault(row.note, []).append(row.what)
-    notes = "".join(f"- {'; '.join(dict.fromkeys(names))}: {note}\n" for note, names in about.items())
+            name = row.what if times[row.what] == 1 else f"{row.what} (compared with {row.against})"
+            about.setdefault(row.note, []).append(name)
+    notes = "".join(f"- {'; '.join(names)}: {note}\n" for note, names in about.items())
     return f"{notes}\n" if notes else ""

@@ -140,10 +140,9 @@ def caches(variants: Sequence[Variant]) -> str:
             found[key] = (name, cache)
             holders.setdefault(key, set()).add(variant.accelerator)
     rows = (
-        (f"`{name}`", cache.scope, f"`{cache.folder}`", cache.because, cache.source, _all(every, holders[key]))
-        for key, (name, cache) in found.items()
+        (f"`{name}`", cache.scope, cache.because, _all(every, holders[key])) for key, (name, cache) in found.items()
     )
-    return table(("variable", "scope", "folder", "reason", "source", "accelerators"), rows)
+    return table(("variable", "scope", "reason", "accelerators"), rows)
 
 
 def _all(every: set[str], some: set[str]) -> str:

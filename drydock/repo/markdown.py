@@ -44,6 +44,9 @@ def accelerators(variants: Sequence[Variant], holders: Sequence[int]) -> str:
     if len(holders) == len(variants):
         return "all"
     total, mine = (Counter(variants[number].accelerator for number in some) for some in (range(len(variants)), holders))
+    missing = sorted(total.keys() - mine.keys())
+    if len(missing) < len(mine) and all(mine[name] == total[name] for name in mine):
+        return f"all but {', '.join(missing)}"
     own = (variants[number] for number in holders)
     names = (v.accelerator if mine[v.accelerator] == total[v.accelerator] else v.stack for v in own)
     return ", ".join(dict.fromkeys(names))

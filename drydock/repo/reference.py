@@ -38,7 +38,7 @@ def pages(root: Path, variants: Sequence[Variant], retired: Sequence[Retired]) -
 _IMAGES = """# Images
 
 What each image is made of, and how far tests have shown it to work. Written by `./inv docs` from `matrix.yaml`, the
-locks and the results of tests; `./inv matrix --json` has more of each image.
+locks and the results of tests; `./inv matrix --json` has more of each image, such as its digest.
 
 The tiers, from weakest to strongest: `rendered` (the Dockerfile renders and passes lint), `stand-in` (the image builds
 and starts on stand-in inputs), `packages` (built from the real packages), `hardware` (served a real model on the real
@@ -55,17 +55,16 @@ def images(root: Path, variants: Iterable[Variant]) -> str:
     titles = {variant.accelerator: variant.title for variant in variants}
     for row in tables.rows(root, variants):
         own.setdefault(row["accelerator"], []).append(row)
-    head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier", "digest")
+    head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier")
     parts = (f"\n## {titles[name]}\n\n{table(head, map(_image, rows))}" for name, rows in sorted(own.items()))
     return _IMAGES + "".join(parts)
 
 
 def _image(row: Mapping[str, Any]) -> Sequence[str]:
-    digest = f"`{row['digest'][7:19]}`" if row["digest"] else ""
     locked = tables.locked(row) + ("" if row["hermetic"] else "; needs a network to build")
     platforms = ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
     names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], row["base"], platforms)
-    return *names, locked, f"{row['proof']} {row['date']}".strip(), digest
+    return *names, locked, row["proof"]
 
 
 # --- findings -------------------------------------------------------------------------------------------------------

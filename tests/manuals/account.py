@@ -87,8 +87,12 @@ def steps_text(account: Account, found: list[Answer]) -> str:
 
 
 def _section(account: Account, found: list[Answer]) -> str:
-    """Return an item for each command, with the steps that follow each other and have the same command."""
-    return "".join(_item(account, list(steps)) for _, steps in groupby(found, _alike))
+    """Return an item for each command, with the steps that follow each other and have the same command.
+
+    A link is not repeated in a section.
+    """
+    linked: set[str] = set()
+    return "".join(_item(account, list(steps), linked) for _, steps in groupby(found, _alike))
 
 
 def _alike(answer: Answer) -> tuple[object, ...]:
@@ -101,22 +105,24 @@ def _alike(answer: Answer) -> tuple[object, ...]:
     )
 
 
-def _item(account: Account, alike: list[Answer]) -> str:
+def _item(account: Account, alike: list[Answer], linked: set[str]) -> str:
     if alike[0].step.same:
         assert account.like
         there, lines = (", ".join(words) for words in zip(*((a.step.same, a.step.lines) for a in alike), strict=True))
         return f"- **{lines}**: as [lines {there}]({stem(account.like.seed)}.md)\n"
     if len(alike) == 1:
         answer = alike[0]
-        return f"- **{answer.step.lines}** {cell(answer.step.what)}{_instead(answer)}{_otherwise(answer)}\n"
+        return f"- **{answer.step.lines}** {cell(answer.step.what)}{_instead(answer, linked)}{_otherwise(answer)}\n"
     own = (f"  - **{each.step.lines}** {cell(each.step.what)}{_otherwise(each)}\n" for each in alike)
-    return f"- {_instead(alike[0]).removeprefix(': ')}\n{''.join(own)}"
+    return f"- {_instead(alike[0], linked).removeprefix(': ')}\n{''.join(own)}"
 
 
-def _instead(answer: Answer) -> str:
+def _instead(answer: Answer, linked: set[str]) -> str:
     """Return the commands in place of a step, with links to a page, and the comparison of settings."""
     step = answer.step
-    links = ", ".join(filter(None, (link(step.page), f"<{step.go}>" if step.go else "")))
+    page = "" if answer.commands and step.page in linked else link(step.page)
+    linked.add(step.page)
+    links = ", ".join(filter(None, (page, f"<{step.go}>" if step.go else "")))
     commands = ", ".join(map(code, dict.fromkeys(answer.commands)))
     found = " ".join(filter(None, (commands, f"({links})" if links else "")))
     return "; ".join(filter(None, (f": {found}" if found else "", *map(_comparison, answer.parts))))
@@ -133,7 +139,8 @@ def _comparison(part: Part) -> str:
     """Return on which machine a command is compared, and how many of its settings are the same or passed on."""
     row, kinds = part.row, [line.verdict for line in part.lines]
     machine = f" on {_machine(row.host, row.devices)}" if isinstance(row, Serve) else ""
-    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS)
+    shown = row.request if isinstance(row, Serve) else ()
+    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS and line.setting not in shown)
     return f"{kinds.count(SAME)} of {len(kinds)} settings the same{machine}{f', yours: {yours}' if yours else ''}"
 
 
