@@ -77,21 +77,22 @@ def stem(seed: str) -> str:
 
 
 def steps_text(account: Account, found: list[Answer]) -> str:
-    """Return a manual's steps by its headings, each with what takes its place."""
+    """Return a manual's steps by its headings, each with what takes its place; a page is linked once."""
+    linked: set[str] = set()
     parts = (
-        f"\n### {cell(section.title)}\n\n{_section(account, [each for each in found if each.section is section])}"
+        f"\n### {cell(section.title)}\n\n{_section(account, [a for a in found if a.section is section], linked)}"
         for section in account.sections
         if section.steps
     )
     return "".join(parts)
 
 
-def _section(account: Account, found: list[Answer]) -> str:
+def _section(account: Account, found: list[Answer], linked: set[str]) -> str:
     """Return an item for each command, with the steps that follow each other and have the same command.
 
-    A link is not repeated in a section.
+    A link to a heading is not repeated in a section.
     """
-    linked: set[str] = set()
+    linked -= {page for page in linked if "#" in page}
     return "".join(_item(account, list(steps), linked) for _, steps in groupby(found, _alike))
 
 

@@ -96,7 +96,7 @@ def page(parts: Sequence[Part], account: Account, answers: list[Answer]) -> str:
         title=account.title,
         like=_like(account),
         steps=steps.steps_text(account, answers),
-        different=_different(parts),
+        different=_different(parts, account),
     )
 
 
@@ -113,8 +113,30 @@ def _manual(seed: str) -> str:
     return f"[{title}]({stem(seed)}.md)"
 
 
-def _different(parts: Sequence[Part]) -> str:
-    """Return a line for each setting that has another value, with the lines of the commands that have it."""
+def _like_parts(account: Account) -> Sequence[Part]:
+    """Return the commands of the manual that another one is like."""
+    return next((parts for manual, parts in compared() if account.like and manual.seed == account.like.seed), ())
+
+
+def _different(parts: Sequence[Part], account: Account) -> str:
+    """Return a line for each setting that has another value, with the lines of the commands that have it.
+
+    Lines that the page of the manual has that this one is like are not repeated.
+    """
+    rows, known = _rows(parts), _rows(_like_parts(account))
+    lines = [
+        [name, _once(values), ours, why, _once(where)]
+        for (name, ours, why), (values, where) in rows.items()
+        if {*values} - {*known.get((name, ours, why), ([], []))[0]}
+    ]
+    found = table(["setting", "manual", "drydock", "reason", "lines"], lines)
+    if account.like is None:
+        return found
+    return f"{found}\n{len(rows) - len(lines)} others are as in {_manual(account.like.seed)}.\n"
+
+
+def _rows(parts: Sequence[Part]) -> dict[tuple[str, str, str], tuple[list[str], list[str]]]:
+    """Return setting, our value and reason → the manual's values, and the lines of its commands."""
     rows: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
     for part in parts:
         for line in part.lines:
@@ -124,9 +146,7 @@ def _different(parts: Sequence[Part]) -> str:
                 found = rows.setdefault((code(line.setting), ours, _reason(part, line)), ([], []))
                 found[0].append(theirs)
                 found[1].append(part.row.lines)
-    head = ["setting", "manual", "drydock", "reason", "lines"]
-    lines = ([name, _once(values), ours, why, _once(where)] for (name, ours, why), (values, where) in rows.items())
-    return table(head, lines)
+    return rows
 
 
 def _once(texts: Sequence[str]) -> str:
