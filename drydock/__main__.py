@@ -1,4 +1,4 @@
-"""Builds one variant offline and without cache, and prints what came out: the second build of `invoke verify`."""
+"""Builds one variant offline and without cache, and prints what came out: the second build of `./inv verify`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
     if remote:
         raise FetchError(
             *(f"not in the store: {name} {value}" for name, value in sorted(remote.items())),
-            hint=f"run `invoke fetch --target {job.variant.id}` once with a network",
+            hint=f"run `./inv fetch --target {job.variant.id}` once with a network",
         )
 
 

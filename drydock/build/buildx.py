@@ -126,7 +126,7 @@ def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:
     ):
         raise EngineError(
             "docker buildx: lost connection to the Docker engine during the build",
-            hint="start it with `invoke engine`, then build again",
+            hint="start it with `./inv engine`, then build again",
         )
     if unread := re.search(r"failed to resolve source metadata for (\S+): (.+)", text):
         raise _missing_image(unread[1], unread[2], text)

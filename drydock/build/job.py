@@ -118,7 +118,7 @@ class Job:
             raise UntrustedError(
                 f"{self.variant.id} ({self.platform}): the kept image is {digest}, expected {self.recorded_digest},"
                 f" which images/{self.variant.id} records for the same inputs",
-                hint=f"`invoke build --target {self.variant.id} --no-cache` builds it again; `invoke verify` shows"
+                hint=f"`./inv build --target {self.variant.id} --no-cache` builds it again; `./inv verify` shows"
                 " whether this machine's BuildKit gives another digest",
             )
 

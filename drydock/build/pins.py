@@ -96,7 +96,7 @@ def _option(job: Job, name: str, refused: str) -> str:
 def _allowed(job: Job, refused: str) -> str:
     """Return what to do where pinning is refused."""
     to_supply = {item.name for item in job.variant.supplied} & set(missing(job))
-    command = f"`invoke lock --target {job.variant.id}{' --supplied FOLDER' if to_supply else ''}`"
+    command = f"`./inv lock --target {job.variant.id}{' --supplied FOLDER' if to_supply else ''}`"
     return f"{refused} pins nothing: run {command} where the servers can be reached, and commit the lock"
 
 

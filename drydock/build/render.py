@@ -53,7 +53,7 @@ def check(root: Path, variant: Variant, lock: Lock) -> None:
     locks.check(variant, lock)
     difference = _difference(root, path_of(root, variant), dockerfile(root, variant))
     if difference:
-        raise StaleError(difference, hint="change the matrix or the templates and run `invoke render`")
+        raise StaleError(difference, hint="change the matrix or the templates and run `./inv render`")
 
 
 def profile_text(variant: Variant) -> str:
@@ -272,4 +272,4 @@ def _difference(root: Path, path: Path, expected: str) -> str:
         difflib.unified_diff(found.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
     )
     rest = [f"… {len(lines) - EXCERPT} more lines"] if len(lines) > EXCERPT else []
-    return "\n".join([f"{name}: outdated: differs from what `invoke render` generates", *lines[:EXCERPT], *rest])
+    return "\n".join([f"{name}: outdated: differs from what `./inv render` generates", *lines[:EXCERPT], *rest])

@@ -94,7 +94,7 @@ def _add(tar: tarfile.TarFile, blob: Blob) -> None:
     if hashing.digest != blob.digest:
         raise FetchError(
             f"{blob.source!s}: is {hashing.digest}, expected {blob.digest}: the file was changed on the disk",
-            hint="run `invoke fetch` to download an input again, or `invoke build --no-cache` to rebuild an image",
+            hint="run `./inv fetch` to download an input again, or `./inv build --no-cache` to rebuild an image",
         )
 
 
@@ -224,7 +224,7 @@ class Archive:
     def _error(self, reason: str) -> InputError:
         return InputError(
             f"{self.path}: incomplete or invalid bundle: {reason}",
-            hint="copy the file again; `invoke bundle` creates bundles",
+            hint="copy the file again; `./inv bundle` creates bundles",
         )
 
 

@@ -47,7 +47,7 @@ def gather(folders: Sequence[Path]) -> tuple[GatheredModel, ...]:
 def _gathered(folder: Path) -> GatheredModel:
     whole = folder.resolve()
     if not any(os.path.lexists(whole / name) for name in ("config.json", "params.json")):
-        raise InputError(f"--model {folder}: found no config.json", hint="`invoke model.pull` downloads a model")
+        raise InputError(f"--model {folder}: found no config.json", hint="`./inv model pull` downloads a model")
     names = _files(whole)
     known = _as_pulled(whole, names) if MANIFEST in names else _hashed(whole, names)
     try:

@@ -33,7 +33,7 @@ def create(
 ) -> str:
     """Create a bundle and return the report. Raises InputError without a target and without a model."""
     if not targets and not models:
-        raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
+        raise InputError("no --target", hint="./inv bundle --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
 
     created = creating.create(targets, output, key=key, models=[Path(model) for model in models])

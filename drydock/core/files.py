@@ -164,7 +164,7 @@ def below(folder: Path, name: str) -> Path:
     """
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or name.startswith("/") or "\0" in name:
-        raise InputError(f"{name!r}: not the name of a file below {folder}", hint="make the lock again: `invoke lock`")
+        raise InputError(f"{name!r}: not the name of a file below {folder}", hint="make the lock again: `./inv lock`")
     return folder / name
 
 

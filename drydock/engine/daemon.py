@@ -57,7 +57,7 @@ def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path 
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
     except FileNotFoundError as error:
-        raise EngineError(f"{argv[0]}: not found on PATH", hint="invoke engine") from error
+        raise EngineError(f"{argv[0]}: not found on PATH", hint="./inv engine") from error
     if done.returncode:
         raise EngineError(f"{' '.join(argv)}: exit {done.returncode}: {_last_line(done.stderr)}")
     return done.stdout
@@ -108,7 +108,7 @@ def ensure(*, install: bool = True) -> Engine:
         _refuse_named_engine()
         if not shutil.which("dockerd") or not shutil.which("docker") or not _buildx_version():
             if not install:
-                raise EngineError("no Docker engine is installed", hint="run `invoke engine` once with a network")
+                raise EngineError("no Docker engine is installed", hint="run `./inv engine` once with a network")
             _install()
         return _start()
 
@@ -178,7 +178,7 @@ def _start() -> Engine:
         write_atomically(state / "daemon.json", dumps(SETTINGS))
         command += ["--config-file", str(state / "daemon.json")]
     log_file = state / "dockerd.log"
-    log(f"starting {' '.join(command)} (log: {log_file}; to stop it: `invoke engine --stop`)")
+    log(f"starting {' '.join(command)} (log: {log_file}; to stop it: `./inv engine --stop`)")
     with log_file.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -42,7 +42,7 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
     if not oci.sound(layout):
         raise EngineError(
             f"{layout}: damaged: a blob is missing or does not match its digest; nothing was loaded",
-            hint="`invoke build` makes the image again",
+            hint="`./inv build` makes the image again",
         )
     present = held(others)
     if present:
@@ -163,7 +163,7 @@ def send(layout: Path, reference: str, present: Collection[str]) -> None:
         _, stderr = process.communicate()
     if process.returncode or broken:
         reason = stderr.decode(errors="replace").strip() or broken
-        raise EngineError(f"docker load {reference}: {reason}", hint="run `invoke engine`, then the same command again")
+        raise EngineError(f"docker load {reference}: {reason}", hint="run `./inv engine`, then the same command again")
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
     if layout is None:
         raise InputError(
             f"{job.variant.id}: no image was built from the current inputs",
-            hint=f"invoke build --target {job.variant.id}",
+            hint=f"./inv build --target {job.variant.id}",
         )
     return examine(job, layout, machine_patterns(env))
 

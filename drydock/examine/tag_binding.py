@@ -124,8 +124,8 @@ def choose(found: Iterable[tuple[str, Binding]], name: Named) -> tuple[str, Bind
         known = ", ".join(sorted({binding.tag for _, binding in about})) or "none"
         raise UntrustedError(
             f"{name.where}: no tag.json binds the tag {name.tag} to {name.image}, whose published tags are: {known}. "
-            "The tag was moved, or set by other means than `invoke publish`, or is a channel that was published before "
-            "channels were signed: then its publisher runs `invoke publish` again"
+            "The tag was moved, or set by other means than `./inv publish`, or is a channel that was published before "
+            "channels were signed: then its publisher runs `./inv publish` again"
         )
     here = [pair for pair in right if pair[1].repository == name.repository]
     if not here:
@@ -153,7 +153,7 @@ def problems(binding: Binding, name: Named, variant: str) -> list[str]:
     if binding.expires is not None and binding.expires < name.now:
         found.append(
             f"the tag {binding.tag} expired on {_date(binding.expires)}: the publisher must publish it again "
-            "(`invoke publish --expires`), or the registry hides that it was"
+            "(`./inv publish --expires`), or the registry hides that it was"
         )
     return [f"{name.where}: {problem}" for problem in (*found, *_age(binding, name))]
 

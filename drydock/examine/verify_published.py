@@ -300,7 +300,7 @@ def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root:
     if lockfile.pins_sha256(job.lock.platforms[platform]) != lockfile.pins_sha256(published.platforms[platform]):
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
-            hint=f"`invoke inspect {image.where}` shows the commit it was built from: check it out and verify there",
+            hint=f"`./inv inspect {image.where}` shows the commit it was built from: check it out and verify there",
         )
     log(f"{image.where}: building {variant.id} for {platform} on this machine")
     built = build.build(job, builder=options.builder or None, no_cache=True, into_engine=False)

@@ -58,11 +58,11 @@ MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_KEYRING to the keys of a mirror that signs with its own"
 )
 GONE_HINT = (
-    "mirrors remove a package when a newer version appears: lock the newest versions with `invoke lock --upgrade`, "
+    "mirrors remove a package when a newer version appears: lock the newest versions with `./inv lock --upgrade`, "
     "or set DRYDOCK_SNAPSHOT_ARCHIVE to the address of a snapshot archive, with {timestamp} and {filename} in it"
 )
 TOOL_HINT = (
-    "resolving Debian packages needs apt: run `invoke lock` on Debian or Ubuntu; `fetch` and `build` do not need it"
+    "resolving Debian packages needs apt: run `./inv lock` on Debian or Ubuntu; `fetch` and `build` do not need it"
 )
 
 

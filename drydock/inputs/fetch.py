@@ -65,7 +65,7 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     if offline:
         code = [source for source in pins.sources if source.name not in without and not source.sdist]
         missing = (*_missing((*wheels, *sdists, *debs), store), *_missing_code(code, store))
-        _refuse_missing(missing, f"`invoke fetch --target {variant.id}`")
+        _refuse_missing(missing, f"`./inv fetch --target {variant.id}`")
         if debs:  # the root file system is made in a container
             daemon.ensure(install=False)
     if isinstance(pins.base, LockedDebianBase):
@@ -96,7 +96,7 @@ def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collecti
     if missing:
         raise UnresolvedError(
             *(f"images/{variant.id}/lock.json: {name} is unresolved: {reason}" for name, reason in missing.items()),
-            hint=f"run `invoke lock --target {variant.id}` where the servers can be reached, and commit the lock; or"
+            hint=f"run `./inv lock --target {variant.id}` where the servers can be reached, and commit the lock; or"
             f" replace the context with --context {min(missing)}=VALUE",
         )
 

@@ -115,13 +115,18 @@ def pips_default() -> str:
     return found[1]
 
 
+def page_of(index: str, name: str) -> str:
+    """Return the address of an index's page of a package (PEP 503)."""
+    return f"{index.rstrip('/')}/{name}/"
+
+
 def single(indexes: Indexes) -> tuple[Indexes, ...]:
     """Return one configuration for each index alone, to find a file that another index's same version hides."""
-    folders = indexes._replace(main=None, extra=(), no_index=True)
+    folders = (indexes._replace(main=None, extra=(), no_index=True),) if indexes.find_links else ()
     if indexes.no_index:
-        return (folders,)
+        return folders
     bare = indexes._replace(extra=(), find_links=())
-    return (folders, bare, *(bare._replace(main=url) for url in indexes.extra))
+    return (*folders, bare, *(bare._replace(main=url) for url in indexes.extra))
 
 
 def public(indexes: Indexes, url: str, env: Mapping[str, str]) -> Indexes:

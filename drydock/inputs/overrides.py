@@ -53,7 +53,7 @@ def resolve(variant: Variant, pins: LockedPlatform, given: Mapping[str, str]) ->
         if supplied.take(item, Path(given[name]), default_store()) != pins.supplied[name]:
             raise InputError(
                 f"{name}: the files in {given[name]} do not match the lock",
-                hint=f"to pin these files: `invoke lock --target {variant.id} --context {name}={given[name]}`",
+                hint=f"to pin these files: `./inv lock --target {variant.id} --context {name}={given[name]}`",
             )
     return {name: value for name, value in given.items() if name not in pinned}
 

@@ -108,7 +108,7 @@ def check_digest(layout: Path, expected: str, source: Packages) -> None:
         tool = f"mmdebstrap {versions[0] if versions else 'of unknown version'}"
         raise StaleError(
             f"the root file system of {source.suite} has digest {digest}, expected {expected} ({tool})",
-            hint="drydock's recipe for the base changed since it was locked: run `invoke lock --upgrade-package base`",
+            hint="drydock's recipe for the base changed since it was locked: run `./inv lock --upgrade-package base`",
         )
 
 

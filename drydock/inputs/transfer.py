@@ -100,6 +100,17 @@ def _ask_size(original: str, access: Access) -> int | None:
     return size
 
 
+def status(url: str, access: Access) -> int:
+    """Return the status with which a server answers for a URL; 404 for a file that is not there.
+
+    Raises requests.RequestException without an answer.
+    """
+    if urlsplit(url).scheme == "file":
+        return 200 if Path(url2pathname(urlsplit(url).path)).exists() else 404
+    with http.Session() as session, session.get(url, stream=True, **request_options(access, url)) as answer:
+        return answer.status_code
+
+
 def _download_all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
     """Run the downloads; Ctrl-C and a full disk stop each of them at its next chunk."""
     with ThreadPoolExecutor(WORKERS) as pool:

@@ -8,7 +8,11 @@ from __future__ import annotations
 import os
 import platform as host
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
+import requests
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -16,11 +20,11 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
 from drydock.config.mirrors import path_of
-from drydock.core.console import log
+from drydock.core.console import log, step
 from drydock.core.errors import GoneError, IndexFailedError, InputError
-from drydock.inputs.indexes import Indexes, access, public, read_indexes, single
+from drydock.inputs.indexes import Indexes, access, page_of, pips_default, public, read_indexes, single
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Wanted, ask_sizes, download
+from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, download, status
 from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
@@ -38,6 +42,7 @@ OLDEST_GLIBC = {"x86_64": 5}
 LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 SHOWN = 3
 """Wheels that an error names, of those that were not found."""
+ABSENT = (404, 410)
 NOWHERE = "no configured index has it"
 
 
@@ -116,7 +121,8 @@ def fetch_wheels(
     if not missing:
         return
     indexes = read_indexes(env)
-    urls = locate(missing, target, indexes, env, publics)
+    with step("find wheels"):
+        urls = locate(missing, target, indexes, env, publics)
     gone = [wheel for wheel in missing if wheel.sha256 not in urls]
     if gone:
         lines = (f"{w.filename} (sha256 {w.sha256[:12]}…): {_nowhere(w.name, publics)}" for w in gone)
@@ -140,7 +146,8 @@ def locate(
     missing = {wheel.sha256: wheel for wheel in wheels}
     special = {name for index in publics for name in index.packages}
     usual = {wheel.name for wheel in missing.values()} - special
-    rounds = [(indexes, usual), *((place, usual | special) for place in single(indexes))]
+    alone = [(place, usual | special) for place in single(indexes)]
+    rounds = [(indexes, usual), *alone] if len(alone) > 1 else alone
     rounds += [(public(indexes, index.url, env), set(index.packages)) for index in publics]
     urls: dict[str, str] = {}
     failed: set[str] = set()
@@ -230,18 +237,52 @@ def _platforms(target: Environment) -> Iterator[str]:
 def _batches(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Resolve all pins at once. One unknown pin makes that fail, so then resolve each half separately."""
-    if not wheels:
-        return
-    pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
+    """Resolve all pins at once. One unknown pin makes that fail: then leave out the packages that no place knows."""
     try:
-        yield run_uv(ResolveRequest(pins, no_deps=True), target, indexes, env)
+        yield _together(wheels, target, indexes, env)
+    except InputError:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            known = pool.map(partial(_may_have, indexes, access(indexes, env)), wheels)
+            yield from _halves(
+                [wheel for wheel, may_be in zip(wheels, known, strict=True) if may_be], target, indexes, env
+            )
+
+
+def _halves(
+    wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Resolve all pins at once, or else each half separately."""
+    try:
+        yield _together(wheels, target, indexes, env)
     except InputError:
         if len(wheels) > 1:
             log(f"no index has all of {len(wheels)} wheels: each half is looked for separately")
             middle = len(wheels) // 2
-            yield from _batches(wheels[:middle], target, indexes, env)
-            yield from _batches(wheels[middle:], target, indexes, env)
+            yield from _halves(wheels[:middle], target, indexes, env)
+            yield from _halves(wheels[middle:], target, indexes, env)
+
+
+def _together(
+    wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> tuple[Candidate, ...]:
+    pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
+    return run_uv(ResolveRequest(pins, no_deps=True), target, indexes, env) if pins else ()
+
+
+def _may_have(indexes: Indexes, server_access: Access, wheel: LockedWheel) -> bool:
+    """Tell whether an index has a page of a wheel's package, or a folder the wheel; true if that cannot be asked."""
+    places = () if indexes.no_index else (indexes.main or pips_default(), *indexes.extra)
+    return any(_has_page(page_of(url, wheel.name), server_access) for url in places) or any(
+        not folder.is_dir() or (folder / wheel.filename).is_file()
+        for folder in (Path(link.removeprefix("file://")) for link in indexes.find_links)
+    )
+
+
+def _has_page(page: str, server_access: Access) -> bool:
+    try:
+        return status(page, server_access) not in ABSENT
+    except requests.RequestException:
+        return True  # uv then says what is wrong
 
 
 # --- one index for a package ----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from drydock.model.variant import Variant
 COMPATIBILITY_VERSION = 20
 """The exporter of BuildKit v0.15 to v0.31, which have no other; later versions can reproduce it.
 Source: BuildKit's docs/build-repro.md."""
-RELOCK = "run `invoke lock`"
+RELOCK = "run `./inv lock`"
 
 
 def path_of(root: Path, variant: str) -> Path:
@@ -125,7 +125,7 @@ def check(variant: Variant, lock: Lock) -> None:
     changes = staleness.changes(variant, lock) or (
         f"images/{variant.id}/lock.json: the variant's inputs have changed since",
     )
-    raise StaleError(*changes, hint=f"run `invoke lock --target {variant.id}`")
+    raise StaleError(*changes, hint=f"run `./inv lock --target {variant.id}`")
 
 
 def resolve_variant(
@@ -286,4 +286,4 @@ def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
 
 
 def _restore(name: str) -> str:
-    return f"restore it with `git checkout {name}`, or make a new one with `invoke lock`"
+    return f"restore it with `git checkout {name}`, or make a new one with `./inv lock`"

@@ -50,7 +50,7 @@ def read_proof(root: Path, variant: str) -> Proof | None:
     try:
         return Proof.model_validate(loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
     except ValueError as error:
-        raise StaleError(f"{path}: invalid proof: {error}", hint="invoke test --record") from error
+        raise StaleError(f"{path}: invalid proof: {error}", hint="./inv test --record") from error
 
 
 def write_proof(root: Path, variant: str, proof: Proof) -> bool:

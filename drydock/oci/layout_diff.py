@@ -59,7 +59,7 @@ def compare(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
         if not oci.sound(layout):
             raise BuildError(
                 f"{layout}: damaged: a blob is missing or does not match its digest",
-                hint="run the same command again; `invoke build` makes a damaged layout again",
+                hint="run the same command again; `./inv build` makes a damaged layout again",
             )
     digests = [oci.read_digest(layout) for layout in (first, second)]
     if digests[0] == digests[1]:

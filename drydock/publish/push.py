@@ -182,7 +182,7 @@ def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
     if len(missing) == len(found):
         raise InputError(
             f"{variant.id}: no image was built from the current inputs",
-            hint=f"invoke build --target {variant.id}",
+            hint=f"./inv build --target {variant.id}",
         )
     if missing:
         log(f"{variant.id}: skipping platforms that are not built: {', '.join(missing)}")
@@ -194,7 +194,7 @@ def read_layout(job: Job, folder: Path) -> Layout:
 
     Raises RegistryError for a damaged one, and UntrustedError if another digest is recorded for the same inputs.
     """
-    hint = f"invoke build --target {job.variant.id} --no-cache"
+    hint = f"./inv build --target {job.variant.id} --no-cache"
     try:
         digest = oci.read_digest(folder)
         index = loads((folder / "index.json").read_bytes())

@@ -127,7 +127,7 @@ def _settle(unresolved: Mapping[str, Mapping[str, Mapping[str, str]]], *, named:
     if not unresolved:
         return
     if not named:
-        log(f"{len(unresolved)} variants have unresolved inputs: `invoke matrix --unlocked` lists them")
+        log(f"{len(unresolved)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
         return
     lines = [
         f"{name}: {platform}: {context} is unresolved: {reason}"
@@ -177,11 +177,11 @@ def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
     correct = (
         f"correct its `commit` in templates/{variant.accelerator}/stacks/{variant.stack}.yaml"
         if source.commit
-        else f"take the new one with `invoke lock --target {variant.id} --upgrade-package {source.name}`"
+        else f"take the new one with `./inv lock --target {variant.id} --upgrade-package {source.name}`"
     )
     return (
         f"WARNING: {variant.id}: {source.name}: {source.ref} of {source.repository} does not lead to {commit} any more;"
-        f" its host may delete it. Keep it: `invoke fetch --target {variant.id}`, then `invoke bundle`; or {correct}"
+        f" its host may delete it. Keep it: `./inv fetch --target {variant.id}`, then `./inv bundle`; or {correct}"
     )
 
 

@@ -53,7 +53,7 @@ def check(root: Path) -> None:
     stale = [name for name, text in schemas().items() if not _same(root / name, text)]
     if stale:
         raise StaleError(
-            *(f"{name}: does not match drydock/model/variant.py" for name in stale), hint="run `invoke schema`"
+            *(f"{name}: does not match drydock/model/variant.py" for name in stale), hint="run `./inv schema`"
         )
 
 

@@ -56,6 +56,12 @@ def test_every_command_in_a_page_exists(page: Path) -> None:
     assert [unknown for command in commands for unknown in wrong(command)] == []
 
 
+@pytest.mark.parametrize("module", sorted(ROOT.glob("drydock/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_hints_spell_a_command_as_the_readme_does(module: Path) -> None:
+    told = re.findall(rf"\binvoke (?:{'|'.join({name.split()[0] for name in contexts()})})\b.*", module.read_text())
+    assert [line for line in told if not line.startswith(("invoke docs`: {name}", "invoke prove: {model}"))] == []
+
+
 def test_an_unknown_command_is_found() -> None:
     assert [
         *wrong("biuld --target cpu"),

@@ -376,7 +376,7 @@ def test_a_commit_that_its_branch_no_longer_leads_to_is_a_warning(site: Site) ->
     (said,) = [line for line in locking.lost([variant], pins) if "vllm-fork:" in line]
 
     assert "aice/v1.22.0 of https://github.com/HabanaAI/vllm-fork.git does not lead to 17a7946f4" in said
-    assert "`invoke fetch --target habana1.22-fork0.9`" in said
+    assert "`./inv fetch --target habana1.22-fork0.9`" in said
     assert "correct its `commit` in templates/habana/stacks/habana-1.22.0.yaml" in said
 
 
@@ -389,7 +389,7 @@ def test_offline_does_not_let_the_builder_pull_a_base(site: Site) -> None:
     digest = pinned.pins.base.digest
     with pytest.raises(FetchError, match=f"not in the store: base docker-image://.*@{digest}") as caught:
         build.refuse_pulls(pinned, {"base": f"docker-image://x@{digest}", "wheels": "/a"})
-    assert caught.value.hint == "run `invoke fetch --target habana1.22-fork0.9` once with a network"
+    assert caught.value.hint == "run `./inv fetch --target habana1.22-fork0.9` once with a network"
     build.refuse_pulls(pinned, {"base": "oci-layout:///a@sha256:1", "wheels": "/a"})
 
 

@@ -100,7 +100,7 @@ def test_an_edit_is_shown_as_a_difference_and_nothing_else_is(root: Path, varian
         render.check(root, variant, lock)
     assert len(raised.value.problems) == 1
     assert "-USER 0:0\n+USER 10001:0" in raised.value.problems[0]
-    assert "invoke render" in raised.value.hint
+    assert "./inv render" in raised.value.hint
 
 
 def test_a_missing_file_is_named(root: Path, variant: Variant) -> None:

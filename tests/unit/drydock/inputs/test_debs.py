@@ -145,7 +145,7 @@ def test_missing_packages_are_named_with_a_hint(server: Loopback, store: Store) 
         fetch_packages([DEB, dash], "20261121T041500Z", store, mirrors)
     named = {problem.partition(" from ")[0] for problem in caught.value.problems}
     assert named == {"bash 5.2 (amd64)", "dash 5.2 (amd64)"}
-    assert "invoke lock --upgrade" in caught.value.hint
+    assert "./inv lock --upgrade" in caught.value.hint
     assert "DRYDOCK_SNAPSHOT_ARCHIVE" in caught.value.hint
 
 

@@ -118,7 +118,7 @@ def test_offline_names_the_missing_files_with_sizes(variant: Variant, lock: Lock
         "app-1.0-py3-none-any.whl",
         "uv-1.0-py3-none-any.whl",
     }
-    assert f"invoke fetch --target {variant.id}`" in caught.value.hint
+    assert f"./inv fetch --target {variant.id}`" in caught.value.hint
 
 
 def test_an_empty_store_is_an_error_of_a_few_lines(lock: Lock, variant: Variant, env: dict[str, str]) -> None:
@@ -140,7 +140,7 @@ def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock
     with pytest.raises(UnresolvedError, match="base is unresolved: needs a login") as caught:
         fetching.fetch(variant, bare, "linux/amd64", env=env)
 
-    assert "`invoke lock --target cpu-vllm0.32`" in caught.value.hint
+    assert "`./inv lock --target cpu-vllm0.32`" in caught.value.hint
     assert "--context base=VALUE" in caught.value.hint
     assert "base" not in fetching.fetch(variant, bare, "linux/amd64", without={"base"}, env=env)
 

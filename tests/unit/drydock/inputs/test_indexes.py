@@ -67,6 +67,9 @@ def test_each_index_can_be_used_alone() -> None:
         "file:///two/simple",
     ]
     assert not any(alone.extra or alone.find_links for alone in (main, one, two))
+    assert [alone.main for alone in single(parse_config("global.index-url='https://one.example/simple'"))] == [
+        "https://one.example/simple"
+    ]
 
 
 def test_the_configuration_comes_from_pip(tmp_path: Path) -> None:

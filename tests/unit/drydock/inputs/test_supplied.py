@@ -91,7 +91,7 @@ def test_files_that_do_not_match_the_lock_are_refused(
     (folder / "a.whl").write_text("another")
     with pytest.raises(InputError, match="do not match the lock") as caught:
         overrides.resolve(variant, pins, given)
-    assert "invoke lock" in caught.value.hint
+    assert "./inv lock" in caught.value.hint
 
 
 def test_a_replacement_is_identified_by_its_content(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drydock.core.errors import FetchError, IndexFailedError, InputError
+from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
 from drydock.inputs.store import Store
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest, parse_pylock
 from drydock.inputs.wheels import (
@@ -264,6 +264,19 @@ def test_an_index_that_refuses_is_named_and_not_asked_for_each_wheel(status: int
     assert "pip config list" in caught.value.hint
     asked = [path for path, *_ in site.server.requests]
     assert max(map(asked.count, asked)) <= 4  # all indexes together and each one alone, each twice
+
+
+def test_wheels_that_no_index_knows_are_not_looked_for_one_by_one(
+    site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    present, *gone = (site.wheel(f"app{number}", "1.0") for number in range(9))
+    site.publish(present)
+    (tmp_path / "wheels").mkdir()
+    site.env["PIP_FIND_LINKS"] = str(tmp_path / "wheels")
+    with pytest.raises(GoneError) as caught:
+        site.fetch(*map(_locked, (present, *gone)))
+    assert len(caught.value.problems) == len(gone)
+    assert "each half" not in capsys.readouterr().err
 
 
 def test_an_index_that_nothing_listens_for_is_an_error_within_seconds(site: Site) -> None:

@@ -90,7 +90,7 @@ def test_every_wrong_key_is_named_with_its_path() -> None:
 def test_an_absent_lock_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="lock not found") as caught:
         read_lock(tmp_path / "lock.json")
-    assert "invoke lock" in caught.value.hint
+    assert "./inv lock" in caught.value.hint
 
 
 def test_a_lock_holds_for_its_own_variant(variant: Variant, lock: Lock) -> None:
@@ -115,7 +115,7 @@ def test_every_input_of_resolving_makes_a_lock_stale_and_is_named_where_the_lock
 ) -> None:
     with pytest.raises(StaleError, match=said) as caught:
         check(variant.model_copy(update=change), lock)
-    assert f"`invoke lock --target {ID}`" in caught.value.hint
+    assert f"`./inv lock --target {ID}`" in caught.value.hint
 
 
 def test_a_stale_lock_names_no_requirement_that_it_satisfies(variant: Variant, lock: Lock) -> None:
