@@ -67,6 +67,16 @@ def engine(_: Context, stop: bool = False, json: bool = False) -> None:  # noqa:
     emit(dumps({"stopped": daemon.stop()} if stop else dump(daemon.ensure())))
 
 
+@verb(help=JSON | {"target": "ask only what this variant id, alias or accelerator needs"})
+def doctor(_: Context, target: str = "", json: bool = False) -> None:
+    """Ask engine, disk, mirrors and each server that a build needs, in ten seconds, and say what to do."""
+    from drydock.repo import doctor as doctor_module
+
+    answers = doctor_module.examine(ROOT, find(read_matrix(ROOT), target) if target else None)
+    emit(dumps({"checks": [answer._asdict() for answer in answers]}) if json else doctor_module.text(answers))
+    sys.exit(doctor_module.worst(answers))
+
+
 @verb(
     iterable=["target"],
     help=JSON
@@ -464,13 +474,13 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
         demo_module.demo()
 
 
-@verb(help=TARGET | {"target": OR_AUTO["target"]})
-def entrypoint(_: Context, target: str) -> None:
+@verb(help=TARGET | {"target": OR_AUTO["target"], "root": "recorded host instead of this machine; also after --"})
+def entrypoint(_: Context, target: str, root: str = "") -> None:
     """Run an image's plan, check, facts, version or help on this machine, without the image. Its words follow --."""
     from drydock.run import auto
     from drydock.run import entrypoint as image_side
 
-    words = after_dashes()
+    words = image_side.with_root(after_dashes(), root)
     image_side.check_verb(target, words)
     image_side.become(auto.resolve(target, image_side.recorded_host(words)), words)
 
@@ -802,7 +812,7 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, demo, entrypoint,
+    engine, doctor, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),

@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from drydock.build.plan import folders
 from drydock.build.progress import Log
-from drydock.config.mirrors import path_of
+from drydock.config.mirrors import path_of, read_mirrors
 from drydock.core.console import log, printable, quiet, step
 from drydock.core.errors import BuildError, DiskFullError, EngineError, RegistryError
 from drydock.core.files import dumps, write_atomically
@@ -22,6 +23,20 @@ from entrypoints.core.redact import redact_text
 
 TAIL = 20
 """Lines of a failing step that are shown."""
+SILENCE = 60.0
+"""Seconds without a line while images are looked up, after which a registry counts as one that does not answer."""
+CAUSES = (
+    ("no such host", "the name of the server is not known (DNS)"),
+    ("connection refused", "the connection was refused"),
+    ("x509", "the engine does not trust the server's certificate"),
+    ("server gave HTTP response to HTTPS client", "the server does not speak TLS as expected"),
+    ("timeout", "no answer in time"),
+    ("deadline exceeded", "no answer in time"),
+    ("401", "the registry requires credentials, or rejects those it was given: docker login"),
+    ("denied", "the registry refuses access: docker login"),
+    (": not found", "the registry does not have it"),
+)
+"""What BuildKit says of a registry → what it means. The first row that is found counts."""
 STOPS_WITHIN = 15
 """Seconds after which a buildx that must stop is killed."""
 
@@ -44,7 +59,7 @@ def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     """Run a command and log what it prints."""
     lines: list[str] = []
     with step(_title(plan)), _started([*command, "--progress=plain"], plan) as process:
-        for line in process.stderr or ():
+        for line in _lines(process):
             lines.append(line.rstrip())
             log(lines[-1])
         if process.wait():
@@ -65,7 +80,7 @@ def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
 def _follow(process: subprocess.Popen[str], seen: Log, steps: contextlib.ExitStack, title: str) -> None:
     """Show what a build does until its output ends. The export is a step of its own."""
     shown, exporting = steps.enter_context(step(title)), False
-    for line in process.stderr or ():
+    for line in _lines(process):
         before = seen.bytes
         seen.read(line.rstrip())
         if seen.exporting and not exporting:
@@ -73,6 +88,29 @@ def _follow(process: subprocess.Popen[str], seen: Log, steps: contextlib.ExitSta
             shown, exporting = steps.enter_context(step("export")), True
         shown.advance(seen.bytes - before)
         shown.note(seen.now)
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield what buildx writes. Stop it if it is silent while it looks up an image: BuildKit waits without end."""
+    asked, given_up, timer = "", threading.Event(), threading.Timer(SILENCE, str)
+
+    def give_up() -> None:
+        given_up.set()
+        process.terminate()
+
+    try:
+        for line in process.stderr or ():
+            timer.cancel()
+            looked_up = re.search(r'\] load metadata for ([^\s"]+)', line)
+            asked = looked_up[1] if looked_up else "" if re.search(r"\] (?!load )", line) else asked
+            if asked:
+                timer = threading.Timer(SILENCE, give_up)
+                timer.start()
+            yield line
+    finally:
+        timer.cancel()
+    if given_up.is_set():
+        yield f"ERROR: failed to resolve source metadata for {asked}: timeout of {SILENCE:g} s"
 
 
 def _title(plan: Mapping[str, Any]) -> str:
@@ -138,11 +176,14 @@ def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:
 def _missing_image(reference: str, cause: str, text: str) -> RegistryError:
     """Return the error for an image that the engine could not read from its registry."""
     context = re.search(rf"\[context ([\w.-]+)\] load metadata for {re.escape(reference)}", text)
+    meaning = next((words for part, words in CAUSES if part in cause), cause)
+    mirrors = read_mirrors().registries.items()
+    registry = next((name for name, place in mirrors if reference.startswith(f"{place}/")), parse(reference).host)
     option = f"--context {context[1] if context else 'base'}=docker-image://IMAGE"
     return RegistryError(
-        f"{reference}: the engine cannot read this image: {cause.rpartition(': dial tcp: ')[2]}",
+        f"{reference}: the engine cannot read this image: {meaning}",
         hint=f"take it from elsewhere with {option}, or name a mirror of its registry in {path_of(os.environ)}:\n"
-        f'  registries: {{"{parse(reference).host}": "HOST/PATH"}}',
+        f'  registries: {{"{registry}": "HOST/PATH"}}\n`./inv doctor --target TARGET` asks each server that it needs',
     )
 
 

@@ -63,7 +63,7 @@ def network_environment(env: Mapping[str, str]) -> dict[str, str]:
     return variables | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
-def run(
+def run(  # noqa: PLR0913 - the last four have defaults
     words: Iterable[str],
     name: str,
     env: Mapping[str, str],
@@ -71,6 +71,7 @@ def run(
     cwd: Path | None = None,
     data: bytes = b"",
     output: IO[bytes] | None = None,
+    timeout: float = TIMEOUT,
 ) -> bytes:
     """Run git; raise FetchError with the last line of its error output, or DiskFullError."""
     command = ["git", *SETTINGS, *words]
@@ -78,12 +79,12 @@ def run(
     out, err = output or subprocess.PIPE, subprocess.PIPE
     try:
         done = subprocess.run(
-            command, env=env, cwd=cwd, input=data, stdout=out, stderr=err, check=False, timeout=TIMEOUT, umask=0o022
+            command, env=env, cwd=cwd, input=data, stdout=out, stderr=err, check=False, timeout=timeout, umask=0o022
         )
     except FileNotFoundError as error:
         raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{name}: no answer from git within {TIMEOUT} s: {said}") from error
+        raise FetchError(f"{name}: no answer from git within {timeout:g} s: {said}") from error
     _refuse_signal(f"{name}: {said}", done.returncode)
     if done.returncode:
         _refuse(f"{name}: {said}", done.stderr.decode(errors="replace").strip() or f"exit {done.returncode}")

@@ -59,10 +59,15 @@ class ModelListing(NamedTuple):
     files: tuple[HubFile, ...]
 
 
-def access(env: Mapping[str, str] = os.environ, endpoint: str = "") -> Access:
+def endpoint(env: Mapping[str, str] = os.environ) -> str:
+    """Return the address of Hugging Face, or of its mirror."""
+    return env.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def access(env: Mapping[str, str] = os.environ, own: str = "") -> Access:
     """Return how hubs are reached: certificates, and the token, which only the endpoint gets."""
     token = env.get("HF_TOKEN", "").strip()
-    base = endpoint or env.get("HF_ENDPOINT") or "https://huggingface.co"
+    base = own or endpoint(env)
     return Access(
         certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         tokens={http.origin(base): token} if token else {},

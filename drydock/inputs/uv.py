@@ -34,7 +34,8 @@ INDEX_HINT = (
 )
 FAILED_HINT = (
     "if this index is wrong, set another in pip's configuration (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or pip.conf; "
-    "`./.venv/bin/pip config list` prints it) or in mirrors.yaml; if it is right, check the network, proxy and login"
+    "`./.venv/bin/pip config list` prints it) or in mirrors.yaml; if it is right, check the network, proxy "
+    "and login: `./inv doctor` asks each server"
 )
 WHEEL_HINT = (
     "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "

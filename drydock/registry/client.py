@@ -175,7 +175,9 @@ class Client:
             return RegistryError(
                 f"{what}: no complete answer in {self.access.patience:g} s: {error}", hint="try again later"
             )
-        return RegistryError(f"{what}: {error} (asked {failures} times)", hint="try again later")
+        return RegistryError(
+            f"{what}: {error} (asked {failures} times)", hint="try again later; `./inv doctor` asks each server once"
+        )
 
     # --- one request ------------------------------------------------------------------------------------------------
 

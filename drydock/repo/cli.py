@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from invoke.collection import Collection
@@ -21,9 +22,10 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import InputError, nearest
 from drydock.core.paths import ROOT
+from drydock.lock.proof import TIERS
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix", "entrypoint"),
+    "Get an image": ("build", "run", "demo", "matrix", "entrypoint", "doctor"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
@@ -40,8 +42,25 @@ WITH_AUTO = ("build", "run", "entrypoint")
 SHORT = {"-v": "--verbose"}
 """Short option → the long one. Each means the same in every task, as -h does."""
 
+ANSWERED = ("help", "completion", "complete", "--version")
+"""First words that are no task."""
+
 MANY = {"matrix": "--target"}
 """Task → the option that takes its plain words as values."""
+
+_FORMATS = ("ansible", "compose")
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "matrix --proof": TIERS,
+    "run --format": ("docker", "compose", "k8s"),
+    "demo --topology": ("2p1d",),
+    "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster"),
+    "topology.init --shape": ("1p1d", "2p1d"),
+    "topology.render --format": (*_FORMATS, "kubernetes", "disaggregatedset", "ranktable"),
+    "topology.up --format": _FORMATS,
+    "topology.down --format": _FORMATS,
+    "topology.check --format": (*_FORMATS, "kubernetes", "local"),
+}
+"""Task and option → the values that complete it; those of other options are free."""
 
 COMPLETIONS = {
     "bash": """_drydock() {
@@ -86,7 +105,7 @@ def run(tasks: Collection, arguments: Sequence[str]) -> None:
             sys.exit(InputError.code)
     own, dashes, rest = _split(arguments)
     words = _joined(own, contexts)
-    if not words or words[0] in ("help", "completion", "complete") or {"-h", "--help"} & {*words}:
+    if not words or words[0] in (*ANSWERED, *_groups(contexts)) or {"-h", "--help"} & {*words}:
         emit(_answer(tasks, contexts, words))
         return
     try:
@@ -193,11 +212,26 @@ def _answer(tasks: Collection, contexts: Mapping[str, ParserContext], words: Seq
     """Return the overview, the help of a task, a completion script, or what completes a line."""
     if words and words[0] == "complete":
         return "".join(f"{word}\n" for word in _candidates(contexts, words[1:]))
+    if words and words[0] == "--version":
+        return f"drydock {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"
     if words and words[0] == "completion":
         shell = words[1] if len(words) > 1 else "bash"
         return COMPLETIONS.get(shell) or f"unknown shell {shell}, expected one of {', '.join(COMPLETIONS)}\n"
     named = next((word for word in _joined([w for w in words if w != "help"], contexts) if word in contexts), "")
-    return _help(tasks, contexts[named]) if named else overview(tasks)
+    group = next((word for word in words if word in _groups(contexts)), "")
+    return _help(tasks, contexts[named]) if named else _listed(tasks, group) if group else overview(tasks)
+
+
+def _groups(contexts: Mapping[str, ParserContext]) -> set[str]:
+    """Return the first words of tasks that are none by themselves: topology."""
+    return {name.partition(".")[0] for name in contexts} - {*contexts}
+
+
+def _listed(tasks: Collection, group: str) -> str:
+    """Return the tasks below a word, with one line each."""
+    names = [name for listed in TASKS.values() for name in listed if name.startswith(f"{group}.")]
+    lines = [f"  {name.partition('.')[2]:13} {_summary(tasks, name)}" for name in names]
+    return "\n".join([f"Usage: ./inv {group} TASK [OPTIONS]", "", *lines]) + "\n"
 
 
 def overview(tasks: Collection) -> str:
@@ -242,15 +276,19 @@ def _described(name: str, text: str, width: int) -> str:
 
 
 def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> Iterable[str]:
-    """Return what the last word may become: a task, an option of the task, or a target."""
+    """Return what the last word may become: a task, one below it, an option of the task, or a value of the option."""
     *before, last = words or [""]
-    named = next((word for word in reversed(_joined(before, contexts)) if word in contexts), "")
-    if (before and before[-1] == "--target") or (named in MANY and not last.startswith("-")):
-        found: Iterable[str] = _targets() | ({"auto"} if named in WITH_AUTO else set())
-    elif named:
-        found = [flag for flag in contexts[named].flags if flag.startswith("--")]
+    *_, named = ("", *(word for word in _joined(before, contexts) if word in contexts))
+    option = before[-1] if before else ""
+    found: Iterable[str]
+    if option == "--target" or (named in MANY and not last.startswith("-") and f"{named} {option}" not in VALUES):
+        found = _targets() | ({"auto"} if named in WITH_AUTO else set())
+    elif named and option in contexts[named].flags and contexts[named].flags[option].takes_value:
+        found = VALUES.get(f"{named} {option}", ())
     else:
-        found = {name.partition(".")[0] for name in contexts}
+        below = {name.partition(".")[2] for name in contexts if name.startswith(f"{option}.")}
+        flags = [flag for flag in contexts[named].flags if flag.startswith("--")] if named else []
+        found = {*below, *flags} or {name.partition(".")[0] for name in contexts}
     return sorted(word for word in found if word.startswith(last))
 
 

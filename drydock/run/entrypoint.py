@@ -73,6 +73,13 @@ def check_verb(target: str, words: Sequence[str]) -> None:
     )
 
 
+def with_root(words: Sequence[str], root: str) -> tuple[str, ...]:
+    """Return the entrypoint's words with a --root that was given before them. Raises InputError if both give one."""
+    if root and recorded_host(words):
+        raise InputError("--root is given twice: before and after --", hint="write --root VALUE once")
+    return (*words, "--root", root) if root else (*words,)
+
+
 def recorded_host(words: Sequence[str]) -> str:
     """Return the value of --root among the entrypoint's words; empty without one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from drydock.build import buildx
 from drydock.build.progress import Log
 from drydock.core.errors import BuildError, DiskFullError, RegistryError
 from drydock.core.paths import ROOT
@@ -186,9 +187,49 @@ def test_an_image_that_cannot_be_read_is_named_with_the_ways_to_give_it(builds: 
     shown = "\n".join(terminal.lines(written))
 
     assert code == RegistryError.code
-    assert f"error: {image}: the engine cannot read this image: lookup docker.example: no such host" in shown
+    assert f"error: {image}: the engine cannot read this image: the name of the server is not known (DNS)" in shown
     assert "--context base=docker-image://IMAGE" in shown
     assert 'mirrors.yaml:\n  registries: {"docker.io": "HOST/PATH"}' in shown
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("dial tcp 127.0.0.1:9: connect: connection refused", "the connection was refused"),
+        ("tls: failed to verify certificate: x509: unknown authority", "the engine does not trust the server's certif"),
+        ("docker.io/acme/base:1: not found", "the registry does not have it"),
+        ("something else", "something else"),
+    ],
+)
+def test_the_cause_is_in_plain_words_and_the_mirrors_key_is_the_registrys(
+    said: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRYDOCK_MIRRORS", str(tmp_path / "mirrors.yaml"))
+    (tmp_path / "mirrors.yaml").write_text('registries: {"docker.io": "127.0.0.1:9/hub"}\n')
+    error = buildx._missing_image("127.0.0.1:9/hub/acme/base:1", said, "")
+    assert f"cannot read this image: {meant}" in error.problems[0]
+    assert 'registries: {"docker.io": "HOST/PATH"}' in error.hint
+
+
+def test_a_registry_that_never_answers_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buildx, "SILENCE", 0.3)
+    program = (
+        "import sys, time; print('#1 [context base] load metadata for a.example/b:1', file=sys.stderr, flush=True);"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        lines = list(buildx._lines(process))
+    assert lines[-1].startswith("ERROR: failed to resolve source metadata for a.example/b:1: timeout")
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_a_silent_step_that_runs_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buildx, "SILENCE", 0.3)
+    lines = ("#1 [context base] load metadata for a.example/b:1", "#2 [foundation 1/3] RUN make")
+    program = f"import sys, time; print({chr(10).join(lines)!r}, file=sys.stderr, flush=True); time.sleep(1)"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        assert [line.rstrip() for line in buildx._lines(process)] == [*lines]
+    assert process.returncode == 0
 
 
 def test_a_full_disk_is_one_on_a_terminal_too(builds: Builds) -> None:

@@ -1,0 +1,121 @@
+"""`./inv doctor` asks every server that a target needs, at once, and says what came and what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import FetchError, RegistryError
+from drydock.core.paths import ROOT
+from drydock.engine import daemon
+from drydock.repo import doctor
+
+if TYPE_CHECKING:
+    from tests.support.loopback import Loopback
+
+BASE = "/v2/hub/vllm/vllm-openai-rocm/manifests/"
+
+
+class Machine:
+    """A machine whose index, registry, Debian archive and hub are on the loopback address."""
+
+    def __init__(self, server: Loopback, folder: Path) -> None:
+        self.server, self.mirrors = server, folder / "mirrors.yaml"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "HF_", "DRYDOCK_"))}
+        self.env = {
+            **kept, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{server.url}/simple", "HF_ENDPOINT": server.url,
+            "DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian", "DRYDOCK_MIRRORS": str(self.mirrors),
+            "DRYDOCK_CACHE": str(folder / "cache"),
+        }  # fmt: skip
+        self.mirror(server.url.removeprefix("http://"))
+        server.files = {"/simple/uv/": b"", "/simple/pip/": b"", "/debian/dists/bookworm/InRelease": b""}
+        server.files |= {"/api/models?limit=1": b"[]"}
+        self.target = find(read_matrix(ROOT), "mi300x")
+        platform = doctor.lockfile.read_lock(doctor.lockfile.path_of(ROOT, self.target.id)).platforms["linux/amd64"]
+        server.files[f"{BASE}{platform.base.digest}"] = b"{}"
+
+    def mirror(self, host: str) -> None:
+        """Name a mirror of Docker Hub."""
+        self.mirrors.write_text(f'registries: {{"docker.io": "{host}/hub"}}\n')
+
+    def examine(self, *, target: bool = True) -> dict[str, doctor.Answer]:
+        found = doctor.examine(ROOT, self.target if target else None, self.env)
+        return {answer.name: answer for answer in found}
+
+
+@pytest.fixture
+def machine(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    engine = daemon.Engine(version="28.0", buildx="0.29", buildkit="v0.23", started=False)
+    monkeypatch.setattr(daemon, "find", lambda: engine)
+    monkeypatch.setattr(doctor, "ROOM", 0)
+    monkeypatch.setattr(doctor, "LEAST_FREE", 1)
+    return Machine(server, tmp_path)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Return the address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_target_asks_its_own_servers_only(machine: Machine) -> None:
+    found = machine.examine()
+    assert {name: answer.state for name, answer in found.items()} == dict.fromkeys(
+        ("engine", "disk", "mirrors", "proxy", "certificates", "index", "registry", "hub", "clock"), doctor.OK
+    )
+    assert doctor.worst(found.values()) == 0
+    assert not any(path.startswith("/debian") for path, *_ in machine.server.requests)
+    assert machine.examine(target=False)["debian"].state == doctor.OK
+
+
+def test_what_refuses_hangs_or_lacks_is_named_with_what_to_write(
+    machine: Machine, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.5)
+    machine.env |= {"PIP_INDEX_URL": f"http://{silent}/simple", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    machine.server.files = {}
+    begin = time.monotonic()
+    found = machine.examine()
+    assert time.monotonic() - begin < 10
+    assert found["index"].found == f"http://{silent}/simple/uv/: no answer in time"
+    assert f'{machine.mirrors}: indexes: {{"default": "https://MIRROR/simple"}}' in found["index"].remedy
+    assert "404" in found["registry"].found
+    assert 'registries: {"docker.io": "HOST/PATH"}' in found["registry"].remedy
+    assert (found["hub"].state, found["hub"].found.rpartition(": ")[2]) == (doctor.WARN, "the connection was refused")
+    assert doctor.worst(found.values()) == FetchError.code
+    shown = doctor.text([*found.values()])
+    assert f"FAIL  index         http://{silent}/simple/uv/: no answer in time\n" in shown
+
+
+def test_a_registry_that_refuses_connections_gives_its_exit_code(machine: Machine) -> None:
+    machine.mirror("127.0.0.1:9")
+    found = machine.examine()
+    assert found["registry"].found.endswith("the connection was refused")
+    assert doctor.worst(found.values()) == RegistryError.code
+
+
+def test_one_of_several_indexes_may_lack_a_package(machine: Machine) -> None:
+    machine.env["PIP_EXTRA_INDEX_URL"] = f"{machine.server.url}/nothing"
+    extra = machine.examine()["index"]
+    assert (extra.state, extra.found.rpartition(": ")[2]) == (doctor.WARN, "the server answered 404")
+
+
+def test_a_check_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+    monkeypatch.setattr(doctor, "LONGEST", 1.0)
+    monkeypatch.setattr(daemon, "find", lambda: time.sleep(60))
+    assert machine.examine()["engine"].found == "no answer within 1 s"
+
+
+def test_bad_mirrors_and_certificates_are_answers_too(machine: Machine, tmp_path: Path) -> None:
+    machine.env["PIP_CERT"] = str(tmp_path / "none.pem")
+    assert machine.examine()["certificates"].state == doctor.FAIL
+    machine.mirrors.write_text("registry: {}\n")
+    assert "registry" in machine.examine()["configuration"].found
