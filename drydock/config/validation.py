@@ -59,6 +59,12 @@ def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetai
             return document.problem(parent, f"missing key {last!r}"), ""
         case "union_tag_not_found":
             return document.problem(path, f"missing key {context['discriminator']}"), ""
+        case "model_attributes_type" if path and path[-1] == "base":
+            text = document.problem(path, f"found {found}, expected keys and values")
+            return (
+                text,
+                f"such as {json.dumps({'kind': 'image', 'reference': 'ubuntu:24.04', 'release': 'ubuntu:24.04'})}",
+            )
         case "string_type" if isinstance(detail["input"], bool | int | float):
             text = f"found {found}, which YAML reads as {json.dumps(detail['input'])}, expected text"
             return document.problem(path, text), f'quote it: "{found}"'

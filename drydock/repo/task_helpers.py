@@ -36,7 +36,8 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
                 log(f"error: {error}")
                 sys.exit(error.code)
             except KeyboardInterrupt:
-                log(f"interrupted; to resume, run: {command_line()}")
+                again = "start again" if named.get("no_cache") else "resume"
+                log(f"interrupted; to {again}, run: {command_line()}")
                 sys.exit(INTERRUPTED)
 
         return task(auto_shortflags=False, **options)(run)
