@@ -16,6 +16,7 @@ from drydock.model.names import EXPECTED
 
 R = TypeVar("R", bound=BaseModel)
 
+BASE_HINT = "such as base: {kind: image, reference: ubuntu:24.04, release: ubuntu:24.04}"
 Problem = tuple[str, str]
 """A message, and a hint or an empty text."""
 
@@ -59,17 +60,12 @@ def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetai
             return document.problem(parent, f"missing key {last!r}"), ""
         case "union_tag_not_found":
             return document.problem(path, f"missing key {context['discriminator']}"), ""
-        case "model_attributes_type" if path and path[-1] == "base":
-            text = document.problem(path, f"found {found}, expected keys and values")
-            return (
-                text,
-                f"such as {json.dumps({'kind': 'image', 'reference': 'ubuntu:24.04', 'release': 'ubuntu:24.04'})}",
-            )
         case "string_type" if isinstance(detail["input"], bool | int | float):
             text = f"found {found}, which YAML reads as {json.dumps(detail['input'])}, expected text"
             return document.problem(path, text), f'quote it: "{found}"'
     expected = _expected(detail["type"], detail["loc"], context) or detail["msg"].lower()
-    return document.problem(path, f"found {found}, expected {expected}"), ""
+    hint = BASE_HINT if path[-1:] == ("base",) and isinstance(detail["input"], str) else ""
+    return document.problem(path, f"found {found}, expected {expected}"), hint
 
 
 def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, Any]) -> str:
@@ -86,6 +82,7 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
         "tuple_type": "a list",
         "too_long": f"at most {context.get('max_length')} values",
         "mapping_type": "keys and values",
+        "dict_type": "keys and values",
         "model_type": "keys and values",
         "model_attributes_type": "keys and values",
         "value_error": str(context.get("error", "")),

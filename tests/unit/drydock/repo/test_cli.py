@@ -136,6 +136,10 @@ def test_no_task_has_a_short_option_of_its_own() -> None:
         ("./inv build --target gau", {"gaudi2", "gaudi2e", "gaudi3"}),
         ("./inv matrix habana1.2", {"habana1.2"}),
         ("./inv lock diff --js", {"--json"}),
+        ("./inv topology re", {"render"}),
+        ("./inv help bui", {"build"}),
+        ("./inv matrix --proof stand", {"stand-in"}),
+        ("./inv topology render --format kub", {"kubernetes"}),
     ],
 )
 def test_bash_completes_tasks_options_and_targets(line: str, expected: set[str]) -> None:
@@ -151,6 +155,21 @@ def test_bash_completes_tasks_options_and_targets(line: str, expected: set[str])
     assert completed
     assert all(word.startswith(words[-1]) for word in completed)
     assert expected <= completed or expected == {"habana1.2"}
+
+
+def test_a_group_lists_its_tasks_and_the_version_is_told() -> None:
+    listed = inv("topology")
+    assert listed.returncode == 0
+    assert listed.stdout == inv("help", "topology").stdout
+    assert {line.split()[0] for line in listed.stdout.splitlines()[2:]} == {
+        name.partition(".")[2] for name in namespace.task_names if name.startswith("topology.")
+    }
+    assert inv("--version").stdout.startswith("drydock ")
+
+
+def test_no_value_of_a_completion_is_of_an_unknown_option() -> None:
+    known = {name: context for context in namespace.to_contexts() for name in (context.name, *context.aliases)}
+    assert [words for words in cli.VALUES if words.split()[1] not in known[words.split()[0]].flags] == []
 
 
 def test_an_unknown_shell_names_the_known_ones() -> None:

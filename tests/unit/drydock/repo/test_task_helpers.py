@@ -52,3 +52,16 @@ def test_the_text_of_an_option_is_split_like_in_a_shell() -> None:
     assert words_of("--arguments", "--a 'b c'") == ("--a", "b c")
     with pytest.raises(InputError, match="--arguments it's: No closing quotation"):
         words_of("--arguments", "it's")
+
+
+@pytest.mark.parametrize(("no_cache", "again"), [(False, "resume"), (True, "start again")])
+def test_an_interrupted_build_without_cache_does_not_promise_to_resume(
+    no_cache: bool, again: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @verb()
+    def build(_: Context, no_cache: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        build(Context(), no_cache=no_cache)
+    assert f"interrupted; to {again}, run: " in capsys.readouterr().err
