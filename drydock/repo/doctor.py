@@ -63,7 +63,7 @@ SUITE = "bookworm"
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 
 
-class Answer(NamedTuple):
+class Diagnosis(NamedTuple):
     """What one check found."""
 
     name: str
@@ -74,7 +74,7 @@ class Answer(NamedTuple):
     code: int = 0
 
 
-class Check(NamedTuple):
+class Question(NamedTuple):
     """Returns what it found; raises DrydockError for what a build would fail at, with the remedy as hint."""
 
     name: str
@@ -83,7 +83,7 @@ class Check(NamedTuple):
     """What a failure means; WARN if a build does without."""
 
 
-def examine(root: Path, variant: Variant | None, env: Mapping[str, str] = os.environ) -> tuple[Answer, ...]:
+def examine(root: Path, variant: Variant | None, env: Mapping[str, str] = os.environ) -> tuple[Diagnosis, ...]:
     """Run all checks at once, for what one variant needs or else for what most do."""
     pins = None
     if variant:
@@ -93,16 +93,16 @@ def examine(root: Path, variant: Variant | None, env: Mapping[str, str] = os.env
     try:
         checks = [*_machine(pins, env), *_servers(variant, pins, env, dates)]
     except DrydockError as error:  # the configuration itself
-        return (_failed(Check("configuration", str), error),)
+        return (_failed(Question("configuration", str), error),)
     return (*_at_once(checks), _clock(dates))
 
 
-def worst(answers: Iterable[Answer]) -> int:
+def worst(answers: Iterable[Diagnosis]) -> int:
     """Return the exit code: that of the first failure."""
     return next((answer.code for answer in answers if answer.state == FAIL), 0)
 
 
-def text(answers: Sequence[Answer]) -> str:
+def text(answers: Sequence[Diagnosis]) -> str:
     """Return one line for each check, and below a failure what to do."""
     width = max(len(answer.name) for answer in answers)
     lines = [f"{a.state:5} {a.name:{width}}  {a.found}" for a in answers]
@@ -110,7 +110,7 @@ def text(answers: Sequence[Answer]) -> str:
     return as_lines(line for pair in zip(lines, remedies, strict=True) for line in pair if line)
 
 
-def _at_once(checks: Sequence[Check]) -> Iterator[Answer]:
+def _at_once(checks: Sequence[Question]) -> Iterator[Diagnosis]:
     """Yield the answers, in order. A check that takes too long goes on in its thread, which nothing waits for."""
     futures: list[Future[str]] = [Future() for _ in checks]
     for check, future in zip(checks, futures, strict=True):
@@ -118,40 +118,40 @@ def _at_once(checks: Sequence[Check]) -> Iterator[Answer]:
     end = time.monotonic() + LONGEST
     for check, future in zip(checks, futures, strict=True):
         try:
-            yield Answer(check.name, OK, future.result(max(0.0, end - time.monotonic())))
+            yield Diagnosis(check.name, OK, future.result(max(0.0, end - time.monotonic())))
         except TimeoutError:
             yield _failed(check, FetchError(f"no answer within {LONGEST:g} s", hint="check the network and proxy"))
         except DrydockError as error:
             yield _failed(check, error)
 
 
-def _fulfil(check: Check, future: Future[str]) -> None:
+def _fulfil(check: Question, future: Future[str]) -> None:
     try:
         future.set_result(check.run())
     except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
         future.set_exception(error)
 
 
-def _failed(check: Check, error: DrydockError) -> Answer:
+def _failed(check: Question, error: DrydockError) -> Diagnosis:
     state = WARN if isinstance(error, GoneError) else check.state
-    return Answer(check.name, state, "; ".join(error.problems), error.hint, error.code)
+    return Diagnosis(check.name, state, "; ".join(error.problems), error.hint, error.code)
 
 
 # --- this machine ---------------------------------------------------------------------------------------------------
 
 
-def _machine(pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Check]:
-    yield Check("engine", _engine)
-    yield Check("disk", lambda: _disk(pins, env))
-    yield Check("mirrors", lambda: _mirrors(env))
-    yield Check("proxy", lambda: _proxy(env))
-    yield Check("certificates", lambda: _certificates(access(read_indexes(env), env)))
+def _machine(pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Question]:
+    yield Question("engine", _engine)
+    yield Question("disk", lambda: _disk(pins, env))
+    yield Question("mirrors", lambda: _mirrors(env))
+    yield Question("proxy", lambda: _proxy(env))
+    yield Question("certificates", lambda: _certificates(access(read_indexes(env), env)))
 
 
 def _engine() -> str:
     found = daemon.find()
     if not found:
-        raise EngineError("no Docker engine answers", hint="./inv engine, which starts one, or installs it on Debian")
+        raise EngineError("no Docker engine answers", hint="`./inv engine` starts one, or installs it on Debian")
     return f"Docker {found.version}, buildx {found.buildx}, BuildKit {found.buildkit}"
 
 
@@ -182,7 +182,7 @@ def _proxy(env: Mapping[str, str]) -> str:
 
 
 def _certificates(reached: Access) -> str:
-    path = reached.certificates or requests.certs.where()
+    path = reached.certificates or requests.utils.DEFAULT_CA_BUNDLE_PATH
     try:
         count = len(ssl.create_default_context(cafile=path).get_ca_certs())
     except OSError as error:  # SSLError too
@@ -192,15 +192,15 @@ def _certificates(reached: Access) -> str:
     return f"{path}: {count} authorities"
 
 
-def _clock(dates: Sequence[tuple[float, str]]) -> Answer:
+def _clock(dates: Sequence[tuple[float, str]]) -> Diagnosis:
     """Compare this machine's clock with the Date of the servers that answered."""
     skews = [abs(when - email.utils.parsedate_to_datetime(date).timestamp()) for when, date in dates]
     if not skews:
-        return Answer("clock", WARN, "no server answered with its time")
+        return Diagnosis("clock", WARN, "no server answered with its time")
     said = f"{min(skews):.0f} s from the servers'"
     if min(skews) < LARGEST_SKEW:
-        return Answer("clock", OK, said)
-    return Answer("clock", FAIL, said, "set it: timedatectl set-ntp true", FetchError.code)
+        return Diagnosis("clock", OK, said)
+    return Diagnosis("clock", FAIL, said, "set it: timedatectl set-ntp true", FetchError.code)
 
 
 # --- servers --------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _clock(dates: Sequence[tuple[float, str]]) -> Answer:
 
 def _servers(
     variant: Variant | None, pins: LockedPlatform | None, env: Mapping[str, str], dates: list[tuple[float, str]]
-) -> Iterator[Check]:
+) -> Iterator[Question]:
     mirrors, places, file = read_mirrors(env), read_indexes(env), path_of(env)
     base, reached = pins.base if pins else None, access(read_indexes(env), env)
     pages = [*_pages(places, variant, pins)]
@@ -216,23 +216,23 @@ def _servers(
         key = DEFAULT if index == places.main else redact(index)
         hint = f'set PIP_INDEX_URL (or pip.conf); or in {file}: indexes: {{"{key}": "https://MIRROR/simple"}}'
         page, absent = page_of(rewritten(index, mirrors.indexes), package), GoneError if pages[1:] else IndexFailedError
-        yield Check("index", partial(_ask, page, reached, dates, hint, absent))
+        yield Question("index", partial(_ask, page, reached, dates, hint, absent))
     if not isinstance(base, LockedImageBase):
         hint = f'set DRYDOCK_DEBIAN_MIRROR; or in {file}: indexes: {{{DEBIAN}: "https://MIRROR/debian"}}'
         for root in debs.read_mirrors(env).main:
             release = f"{root}/dists/{base.suite if base else SUITE}/InRelease"
-            yield Check("debian", partial(_ask, release, debs.access(env), dates, hint))
+            yield Question("debian", partial(_ask, release, debs.access(env), dates, hint))
     else:
-        yield Check("registry", partial(_registry, base, reached, env))
+        yield Question("registry", partial(_registry, base, reached, env))
     for source in pins.sources if pins else ():
         if source.repository:
-            yield Check("git", partial(_git, source.repository, env))
+            yield Question("git", partial(_git, source.repository, env))
         elif source.url:
             hint = f'in {file}: indexes: {{"{source.url.rpartition("/")[0]}": "https://MIRROR/…"}}'
-            yield Check("source", partial(_ask, rewritten(source.url, mirrors.indexes), reached, dates, hint))
+            yield Question("source", partial(_ask, rewritten(source.url, mirrors.indexes), reached, dates, hint))
     models = f"{hub.endpoint(env)}/api/models?limit=1"
     hint = "set HF_ENDPOINT=https://MIRROR; a model may also be a folder"
-    yield Check("hub", partial(_ask, models, hub.access(env), dates, hint), WARN)
+    yield Question("hub", partial(_ask, models, hub.access(env), dates, hint), WARN)
 
 
 def _pages(places: Indexes, variant: Variant | None, pins: LockedPlatform | None) -> Iterator[tuple[str, str]]:

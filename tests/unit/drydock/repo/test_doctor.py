@@ -45,7 +45,7 @@ class Machine:
         """Name a mirror of Docker Hub."""
         self.mirrors.write_text(f'registries: {{"docker.io": "{host}/hub"}}\n')
 
-    def examine(self, *, target: bool = True) -> dict[str, doctor.Answer]:
+    def examine(self, *, target: bool = True) -> dict[str, doctor.Diagnosis]:
         found = doctor.examine(ROOT, self.target if target else None, self.env)
         return {answer.name: answer for answer in found}
 

@@ -59,7 +59,7 @@ def test_an_interrupted_build_without_cache_does_not_promise_to_resume(
     no_cache: bool, again: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @verb()
-    def build(_: Context, no_cache: bool = False) -> None:
+    def build(_: Context, no_cache: bool = False) -> None:  # noqa: ARG001 - the verb reads it
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit):
