@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes import enflame
-from entrypoints.host.commands import TIMED_OUT, Commands
+from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.trees import Tree, pci, sample
@@ -150,37 +150,6 @@ def said(stdout: str, rc: int = 0, stderr: str = "") -> dict[str, object]:
     return {"rc": rc, "stdout": stdout, "stderr": stderr}
 
 
-def test_no_card_is_no_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, pci("0000:01:00.0", "0x10de", "0x2330", "0x030200"), {})
-
-    assert (seen, host.failures) == (ProbeResult(), [])
-
-
-def test_cards_get_their_node_and_file_from_the_kernel(tmp_path: Path) -> None:
-    tree = cards("0000:17:00.0", "0000:b1:00.0")
-    both = text("efsmi-q.s60.txt").partition("DEV ID 1")[0] + text("efsmi-q.s60.v1.2.4.12.txt").replace("ID 7", "ID 1")
-    seen, host = probe(tmp_path, tree, {"efsmi -q": said(both)})
-
-    assert host.failures == []
-    assert [(device.number, device.bus, device.node, device.path) for device in seen.devices] == [
-        (0, "0000:17:00.0", 0, "/dev/gcu0"),
-        (1, "0000:b1:00.0", 1, "/dev/gcu1"),
-    ]
-    assert (seen.devices[0].architecture, seen.devices[0].cpus[-1], seen.versions) == (
-        "gcu300",
-        39,
-        {"driver": "1.4.3.4"},
-    )
-
-
-def test_only_the_cards_whose_file_is_in_the_container_count(tmp_path: Path) -> None:
-    tree = cards("0000:3d:00.0", "0000:3e:00.0")
-    del tree["dev/gcu0"]
-    seen, _ = probe(tmp_path, tree, {"efsmi": said(text("efsmi.s60-2x.v1.4.0.505.txt"))})
-
-    assert [device.number for device in seen.devices] == [1]
-
-
 def test_columns_take_their_addresses_from_the_kernel(tmp_path: Path) -> None:
     tree = cards(*(f"0000:{bus:02x}:00.0" for bus in range(1, 8)))
     seen, host = probe(tmp_path, tree, {"efsmi --dmon -c 1": said(text("efsmi-dmon.s60-7x.txt"))})
@@ -197,22 +166,6 @@ def test_cards_without_the_tool_are_a_failure_that_says_what_is_missing(tmp_path
     assert seen.versions == {"driver": "1.6.3.12"}
     assert [failure.where for failure in host.failures] == ["efsmi"]
     assert "TopsRider" in host.failures[0].expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (said(""), "once"),
-        (said("\ufffd\ufffd\x00"), "once"),
-        (said("", rc=1, stderr="libefml.so: cannot open shared object file"), "libefml.so"),
-        (said("", rc=TIMED_OUT, stderr="efsmi: no answer within 20 s"), "no answer within 20 s"),
-    ],
-)
-def test_a_tool_that_fails_is_a_failure_in_its_own_words(tmp_path: Path, answer: dict[str, object], found: str) -> None:
-    seen, host = probe(tmp_path, cards("0000:3d:00.0"), {"efsmi -q": answer})
-
-    assert len(seen.devices) == 1
-    assert [found in failure.found or found in failure.expected for failure in host.failures] == [True]
 
 
 def test_a_card_whose_memory_is_not_told_is_a_failure(tmp_path: Path) -> None:

@@ -129,38 +129,12 @@ def test_no_chip_is_no_failure(tmp_path: Path) -> None:
     assert (seen, host.failures) == (ProbeResult(), [])
 
 
-def test_the_files_suffice(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, chips("0x006f", 4, "vfio/"))
-
-    assert host.failures == []
-    assert [(device.number, device.name, device.architecture, device.path) for device in seen.devices] == [
-        (number, "TPU v6e", "v6e", f"/dev/vfio/{number}") for number in range(4)
-    ]
-    assert (seen.devices[3].node, seen.devices[3].cpus[-1], seen.devices[3].memory_total) == (1, 59, None)
-
-
 def test_groups_name_the_file_where_the_kernel_does(tmp_path: Path) -> None:
     groups = {f"sys/kernel/iommu_groups/{9 - number}/devices/0000:00:{number + 4:02x}.0": "" for number in range(2)}
     files = {"dev/vfio/8": "", "dev/vfio/9": ""}
     seen, _ = probe(tmp_path, {**chips("0x0063", 2, "accel-none"), **groups, **files})
 
     assert [device.path for device in seen.devices] == ["/dev/vfio/9", "/dev/vfio/8"]
-
-
-def test_a_running_framework_tells_memory_and_that_the_chips_are_held(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, chips("0x005e", 4, "accel"), said(text("tpu-info.v4-4x.txt")))
-
-    assert host.failures == []
-    assert {(device.memory_total, device.memory_used, device.busy) for device in seen.devices} == {
-        (int(31.75 * GIB), 0, True)
-    }
-
-
-def test_idle_chips_may_be_held_by_somebody_whom_the_container_does_not_see(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, chips("0x0062", 4, "vfio/"), said(text("tpu-info.v5p-4x.idle.txt")))
-
-    assert (host.failures, seen.versions) == ([], {"libtpu": "0.0.39"})
-    assert {(device.busy, device.memory_total) for device in seen.devices} == {(None, None)}
 
 
 def test_a_chip_of_two_dies_is_two_devices(tmp_path: Path) -> None:

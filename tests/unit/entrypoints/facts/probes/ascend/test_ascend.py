@@ -319,26 +319,6 @@ def test_a_device_file_without_a_chip_is_a_failure(tmp_path: Path) -> None:
     assert "/dev/davinci6" in found.failures[0].found
 
 
-def test_the_dies_of_an_a3_are_devices_with_a_card(tmp_path: Path) -> None:
-    answers = {"npu-smi info": (0, table("a3-8x2")), "npu-smi info -t topo": (0, sample("ascend/npu-smi-topo.a3.txt"))}
-    found = host(tmp_path, answers, {f"dev/davinci{number}": "" for number in range(16)})
-
-    seen = probe(found)
-
-    assert [device.card for device in seen.devices[:4]] == [0, 0, 1, 1]
-    assert {device.architecture for device in seen.devices} == {"ascend910_93"}
-    assert [(link.first, link.second, link.kind) for link in seen.links[:1]] == [(2, 3, "SIO")]
-
-
-def test_the_chips_of_a_duo_are_numbered_as_its_column_device_says(tmp_path: Path) -> None:
-    found = host(tmp_path, {"npu-smi info": (0, table("310p3-2chips"))}, {"dev/davinci4": "", "dev/davinci5": ""})
-
-    devices = probe(found).devices
-
-    assert [(device.number, device.module_id, device.card) for device in devices] == [(0, 4, 2), (1, 5, 2)]
-    assert devices[0].architecture == "ascend310p"
-
-
 def test_cpus_come_from_the_topology_where_pci_does_not_tell(tmp_path: Path) -> None:
     answers = {
         "npu-smi info": (0, table("910b3-8x")),

@@ -194,17 +194,6 @@ def test_no_gaudi_is_no_failure(tmp_path: Path) -> None:
     assert host.failures == []
 
 
-def test_files_and_tool_together(tmp_path: Path) -> None:
-    host, seen = host_with(tmp_path, {"hl-smi": GAUDI2}, **cards(modules=True))
-    first = seen.devices[0]
-
-    assert host.failures == []
-    assert (first.name, first.architecture, first.node, first.module_id) == ("HL-225", "gaudi2", 1, 4)
-    assert (first.path, first.bus, first.health, first.busy) == ("/dev/accel/accel0", "0000:b3:00.0", "ok", False)
-    assert [device.number for device in seen.devices if device.busy] == [6]
-    assert seen.versions == {"driver": "1.16.0", "tool": "1.16.0", "firmware": "1.19.0"}
-
-
 def test_the_tool_tells_modules_and_places_where_the_files_do_not(tmp_path: Path) -> None:
     modules = "index, module_id\n" + "".join(f"{number}, {7 - number}\n" for number in range(8))
     _, seen = host_with(tmp_path, {"hl-smi": GAUDI2, ALL: modules, TOPO: TOPOLOGY}, **cards(nodes=False))
@@ -245,24 +234,6 @@ def test_cards_that_were_not_passed_in_are_a_failure(tmp_path: Path) -> None:
 
     assert seen.devices == ()
     assert "--runtime=habana" in host.failures[0].expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        ({"rc": 1, "stdout": "", "stderr": "hl-smi: cannot open /dev/accel\n"}, "cannot open"),
-        ({"rc": 124, "stdout": "", "stderr": "hl-smi: no answer within 20 s"}, "no answer within"),
-        ("", "nothing"),
-        ("\ufffd\ufffd\ufffd\n", "nothing"),
-        (GAUDI2[:900], "AIPs"),
-    ],
-)
-def test_a_tool_that_fails_is_a_failure(tmp_path: Path, answer: Any, found: str) -> None:
-    host, seen = host_with(tmp_path, {"hl-smi": answer}, **cards())
-
-    assert len(seen.devices) == 8
-    assert seen.devices[0].memory_total is None
-    assert found in host.failures[0].found
 
 
 def test_a_card_in_reset_says_so(tmp_path: Path) -> None:

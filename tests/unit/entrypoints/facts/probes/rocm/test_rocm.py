@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Link, ProbeResult
+from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.rocm import kfd, rocm
 from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
 from entrypoints.host.commands import Commands
@@ -16,7 +16,6 @@ from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.trees import Tree, sample
 from tests.support.hosts.trees import tree as recorded
 
-GIB = 1 << 30
 STATIC = "amd-smi static --asic --bus --vram --driver --json"
 ROCM_SMI = "rocm-smi --showproductname --showbus --showmeminfo vram --json"
 TOPOLOGIES = (
@@ -47,62 +46,6 @@ def answers(**found: tuple[int, str]) -> str:
 
 
 # --- the driver's files ---------------------------------------------------------------------------------------------
-
-
-def test_no_device_file_is_no_gpu_and_no_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {})
-
-    assert (seen, host.failures) == (ProbeResult(), [])
-
-
-def test_eight_gpus_are_read_from_files_alone(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("rocm-mi300x-8x"))
-
-    assert host.failures == []
-    assert [device.number for device in seen.devices] == list(range(8))
-    first = seen.devices[0]
-    assert (first.name, first.architecture, first.bus) == ("AMD Instinct MI300X OAM", "gfx942", "0000:26:00.0")
-    assert (first.memory_total, first.memory_used, first.health, first.busy) == (206141652992, 284 << 20, "ok", False)
-    assert (first.node, first.cpus[0], first.path, first.card) == (0, 0, "/dev/dri/renderD128", None)
-    assert len(seen.links) == 28
-    assert {link.kind for link in seen.links} == {"XGMI"}
-    assert seen.versions == {
-        "driver": "6.10.5",
-        "rocm": "7.2.3-43",
-        "compute_partition": "SPX",
-        "memory_partition": "NPS1",
-    }
-
-
-def test_dies_of_one_package_are_found_by_their_widest_link(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("rocm-mi250x-4x"))
-
-    assert host.failures == []
-    assert [device.card for device in seen.devices] == [0, 0, 2, 2, 4, 4, 6, 6]
-    assert [device.busy for device in seen.devices] == [True] + [False] * 7
-    assert seen.devices[0].architecture == "gfx90a"
-
-
-def test_partitions_of_one_gpu_are_devices_with_their_own_memory(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("rocm-mi300x-cpx"))
-
-    assert host.failures == []
-    assert {device.card for device in seen.devices} == {0}
-    assert seen.devices[0].memory_total == 206141652992 // 8
-    assert [device.memory_used for device in seen.devices[:2]] == [2 * GIB, 0]
-    assert seen.versions["compute_partition"] == "CPX"
-
-
-def test_only_gpus_whose_render_node_is_given_are_devices(tmp_path: Path) -> None:
-    tree = recorded("rocm-mi300x-8x")
-    for minor in (128, 130):
-        del tree[f"dev/dri/renderD{minor}"]
-
-    seen, host = probe(tmp_path, tree)
-
-    assert (seen.devices[0].number, seen.devices[0].path) == (0, "/dev/dri/renderD129")
-    assert len(seen.devices) == 6
-    assert host.failures == []
 
 
 def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) -> None:
@@ -173,16 +116,6 @@ def test_a_target_version_is_written_as_compilers_write_it(version: int, name: s
 
 
 # --- the tools ------------------------------------------------------------------------------------------------------
-
-
-def test_a_sandbox_without_the_drivers_files_asks_the_tools(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("rocm-mi355x-8x"))
-
-    assert host.failures == []
-    assert [device.bus[5:7] for device in seen.devices] == ["0d", "26", "5d", "75", "8e", "a7", "dc", "f4"]
-    assert (seen.devices[7].node, seen.devices[7].architecture) == (1, "gfx950")
-    assert seen.links[0] == Link(0, 1, "XGMI")
-    assert len(seen.links) == 28
 
 
 def test_a_device_file_without_files_and_tools_is_a_failure(tmp_path: Path) -> None:

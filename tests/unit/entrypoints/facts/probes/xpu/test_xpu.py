@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Link, ProbeResult
+from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.xpu import xpu
 from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_topology
 from entrypoints.host.commands import Commands
@@ -59,39 +59,6 @@ def flex(**answers: str) -> Tree:
 # --- the drivers' files ---------------------------------------------------------------------------------------------
 
 
-def test_no_card_is_no_failure(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, {"sys/bus/pci/devices/0000:00:02.0/vendor": "0x8086\n"})
-
-    assert (seen, host.failures) == (ProbeResult(), [])
-
-
-def test_two_cards_of_the_xe_driver_are_read_from_files_alone(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("xpu-arc-pro-b60-2x"))
-
-    assert host.failures == []
-    assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:03:00.0"), (1, "0000:05:00.0")]
-    first = seen.devices[0]
-    assert (first.name, first.memory_total, first.architecture) == ("Intel Arc Pro B60", 24480 * MIB, "bmg-g21")
-    assert (first.node, first.path, first.card) == (0, "/dev/dri/renderD128", None)
-    assert seen.versions == {"module": "xe", "runtime": "14.37020"}
-
-
-def test_tiles_are_devices_and_xe_links_join_them(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("xpu-max1550-2x"))
-
-    assert host.failures == []
-    assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
-        (0, 0, 64 * GIB),
-        (1, 0, 64 * GIB),
-        (2, 1, 64 * GIB),
-        (3, 1, 64 * GIB),
-    ]
-    assert Link(0, 1, "MDF") in seen.links
-    assert Link(0, 3, "XL16") in seen.links
-    assert len(seen.links) == 6
-    assert seen.versions["driver"] == "1.24.3.23.240419.26+i30-1"
-
-
 def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
     seen, _ = probe(tmp_path, recorded("xpu-max1550-2x"), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
 
@@ -99,24 +66,6 @@ def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
         (0, None, 128 * GIB),
         (1, None, 128 * GIB),
     ]
-
-
-def test_the_processors_own_graphics_takes_a_number_and_is_no_device(tmp_path: Path) -> None:
-    seen, host = probe(tmp_path, recorded("xpu-b580-1x"))
-
-    assert host.failures == []
-    assert [(device.number, device.name) for device in seen.devices] == [(1, "Intel(R) Arc(TM) B580")]
-    assert (seen.devices[0].memory_total, seen.devices[0].memory_used) == (12216 * MIB, 239 * MIB)
-
-
-def test_only_cards_whose_render_node_is_given_are_devices(tmp_path: Path) -> None:
-    tree = recorded("xpu-arc-pro-b60-2x")
-    del tree["dev/dri/renderD128"]
-
-    seen, host = probe(tmp_path, tree)
-
-    assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:05:00.0")]
-    assert host.failures == []
 
 
 def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_path: Path) -> None:
