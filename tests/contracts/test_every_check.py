@@ -115,6 +115,8 @@ def test_wrong_is_said_with_value_expectation_and_fix_and_right_is_not(check: di
     assert found.remediation.strip()
     assert found.remediation != found.text
     assert found.read == place != ""
+    assert found.source
+    assert bool(found.fix) == bool(check["fix"])
 
 
 def shown(value: Any) -> str:
