@@ -120,21 +120,6 @@ def test_a_stop_before_ready_ends_at_once_with_0(run: Run, number: int) -> None:
     assert server.exit_code() == 0
 
 
-def test_vllms_own_exit_code_is_passed_on(run: Run) -> None:
-    server = run(stub={"dies_with": 3})
-    assert server.exit_code() == 3
-    assert "stub: RuntimeError: the model is broken" in server.said()
-    assert "vLLM exited with 3" in server.said()
-
-
-def test_a_vllm_that_exits_unasked_while_serving_is_not_a_success(run: Run) -> None:
-    server = run()
-    server.until_ready()
-    os.kill(server.leader(), signal.SIGTERM)
-    assert server.exit_code() == errors.DIED
-    assert "without being asked to stop" in server.said()
-
-
 def test_a_vllm_killed_by_a_signal_gives_128_and_its_number(run: Run) -> None:
     server = run()
     server.until_ready()
@@ -176,11 +161,6 @@ def test_a_wrong_server_can_be_kept_for_debugging_but_is_never_ready(run: Run) -
     assert status == 503
     assert "wrong answer: token 0:" in said["reason"]
     assert server.process.poll() is None
-
-
-def test_a_near_tie_is_not_a_wrong_answer(run: Run) -> None:
-    server = run(stub={"disagree_by": 0.2})
-    server.until_ready()
 
 
 def test_a_profile_sets_the_margin(run: Run) -> None:
@@ -226,12 +206,6 @@ def test_a_server_with_a_certificate_is_asked_over_tls(run: Run, tmp_path: Path)
     server.until_ready()
 
 
-def test_warm_ends_with_0_once_ready(run: Run) -> None:
-    server = run(verb="warm")
-    assert server.exit_code() == 0
-    assert "ready after" in server.said()
-
-
 def test_warm_that_is_interrupted_says_it_was_not_ready(run: Run) -> None:
     server = run(stub={"delay": 30}, verb="warm")
     server.leader()
@@ -257,15 +231,6 @@ def test_a_port_in_use_is_named_before_anything_starts(run: Run) -> None:
     assert "hint: choose another port with --port N" in server.said()
 
 
-def test_a_status_port_in_use_names_its_flag(run: Run) -> None:
-    with socket.socket() as taken:
-        taken.bind(("0.0.0.0", 0))
-        taken.listen()
-        server = run(options={"status_port": taken.getsockname()[1]})
-        assert server.exit_code() == errors.HOST
-    assert "hint: choose another port with --status-port N" in server.said()
-
-
 def test_the_status_port_cannot_be_vllms(run: Run) -> None:
     port = free_port()
     server = run(port=port, options={"status_port": port})
@@ -276,15 +241,6 @@ def test_an_interpreter_that_is_not_there_is_named(run: Run) -> None:
     server = run(program="/no/such/python")
     assert server.exit_code() == errors.HOST
     assert "/no/such/python: cannot be run: No such file or directory" in server.said()
-
-
-def test_caches_go_to_a_private_folder_when_the_volume_cannot_be_written(run: Run, tmp_path: Path) -> None:
-    fallback = tmp_path / "drydock-0"
-    server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)})
-    server.until_ready()
-    assert f"WARN {tmp_path}/cache cannot be written: using {fallback}" in server.said()
-    assert fallback.stat().st_mode & 0o777 == 0o700
-    assert (fallback / "compiled" / "plan" / "vllm").is_dir()
 
 
 def test_a_read_only_tmp_is_refused(run: Run) -> None:

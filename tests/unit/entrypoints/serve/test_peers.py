@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.checks.findings import as_junit
 from entrypoints.cli.cli import main
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Finding
@@ -326,11 +325,3 @@ def test_the_verb_prints_the_findings_and_fails(capsys: pytest.CaptureFixture[st
 
     assert code == 3
     assert (found["NET-001"], found["NET-005"], found["NET-006"]) == ("FAIL", "PASS", "FAIL")
-
-
-def test_findings_are_junit_as_those_of_other_checks(asked: PeerCheck) -> None:
-    findings = judged(asked, look(asked._replace(wait=0.0)))
-    text = as_junit(findings, "drydock.cpu")
-
-    assert text.count("<testcase ") == len(findings)
-    assert 'name="NET-002"' in text
