@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -133,26 +132,3 @@ def test_the_pages_are_current() -> None:
 )
 def test_a_command_that_does_not_exist_is_a_problem(command: str, problem: str) -> None:
     assert problem in steps.problem(command)
-
-
-@pytest.mark.parametrize("lines", ["", "5-3", "3, 3", "x"])
-def test_line_numbers_rise(lines: str) -> None:
-    with pytest.raises(ValueError, match=r"rising|invalid literal"):
-        steps.numbers(lines)
-
-
-def test_a_manual_is_headings_code_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "m.md").write_text(
-        "# Title\n\ntext\n---\n```bash\n# no heading\n```\n> \n> quoted\n  ```\n  x\n  ```\n"
-    )
-    monkeypatch.setenv(steps.MANUALS, str(tmp_path))
-    found = steps.manual("m.md")
-    assert found == ({1}, {5, 6, 7, 10, 11, 12}, {3, 9})
-
-
-def test_anchors_are_numbered_as_on_the_site() -> None:
-    assert steps.anchor_names(["A `b`: c-d", "A b c-d", "Fields of the guide's tables"]) == [
-        "a-b-c-d",
-        "a-b-c-d-1",
-        "fields-of-the-guides-tables",
-    ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import page, plot, run
+from bench import page, run
 from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import InputError, StaleError
 from drydock.core.paths import ROOT
@@ -56,30 +55,6 @@ def test_one_outlier_does_not_decide() -> None:
     assert row((1, 1, 90), (4, 4, 4)).value == 0.25
 
 
-def test_a_row_shows_medians_spread_ratio_and_goal() -> None:
-    assert page.cells(row((1, 5, 2), (4, 4, 4))) == (
-        "a < b",
-        "plain",
-        "2 (1 to 5) s",
-        "4 s",
-        "0.5 \u00d7",
-        "≤ 0.5 \u00d7",
-        "yes",
-    )
-
-
-def test_bytes_are_shown_in_megabytes() -> None:
-    assert page.shown(Figure(unit="B", values=(199_500,))) == "0.200 MB"
-    assert page.shown(Figure(unit="B", values=(3_300_000_000, 3_300_000_000))) == "3,300 MB"
-    limit = Goal(compares="ours", sense="at most", limit=200_000)
-    assert page.goal(limit, Figure(unit="B", values=(1,))) == "≤ 0.200 MB"
-
-
-def test_a_row_without_comparison_has_no_ratio() -> None:
-    alone = row((1,), (1,)).model_copy(update={"theirs": None, "goal": Goal(compares="ours", sense="at most", limit=1)})
-    assert page.cells(alone)[3:] == ("", "", "≤ 1 s", "yes")
-
-
 def test_page_and_pictures_are_written_with_the_figures(tmp_path: Path) -> None:
     written = page.record(tmp_path, REPORT.parts)
 
@@ -114,21 +89,6 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
     (tmp_path / page.RECORDED).write_text("{}")
     with pytest.raises(StaleError, match=r"docs/benchmarks\.json: "):
         page.read(tmp_path)
-
-
-def test_pictures_are_svg_with_titles() -> None:
-    drawing = ET.fromstring(plot.bars("Tool", REPORT.parts["tool"].rows))  # noqa: S314 - our own
-    assert {"Tool", "a < b"} <= {element.text for element in drawing.iter()}
-
-
-def test_longer_is_drawn_longer() -> None:
-    drawing = ET.fromstring(plot.bars("Tool", [row((1,), (4,))]))  # noqa: S314 - our own
-    widths = {
-        bar.get("fill"): float(bar.get("width") or 0)
-        for bar in drawing.iter("{http://www.w3.org/2000/svg}rect")
-        if bar.get("height") == str(plot.BAR)
-    }
-    assert widths[plot.THEIRS] == pytest.approx(4 * widths[plot.OURS], rel=0.01)
 
 
 def test_an_unknown_part_is_an_error() -> None:

@@ -93,10 +93,6 @@ def test_an_absent_lock_says_how_to_make_it(tmp_path: Path) -> None:
     assert "./inv lock" in caught.value.hint
 
 
-def test_a_lock_holds_for_its_own_variant(variant: Variant, lock: Lock) -> None:
-    check(variant, lock)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

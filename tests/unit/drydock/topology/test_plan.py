@@ -34,29 +34,6 @@ def _ranks(made: TopologyPlan) -> dict[str, Rank]:
     return {rank.node: rank for replica in made.replicas for rank in replica.ranks}
 
 
-def test_each_server_gets_its_role_address_and_interface(tmp_path: Path) -> None:
-    made = _plan(tmp_path)
-    ranks = _ranks(made)
-    assert [(replica.group, replica.number) for replica in made.replicas] == [
-        ("prefill", 0), ("prefill", 1), ("decode", 0),
-    ]  # fmt: skip
-    assert '"kv_role":"kv_producer"' in ranks["p1"].words[-1]
-    assert '"kv_role":"kv_consumer"' in ranks["d0"].words[-1]
-    assert ranks["p1"].env == {
-        "GLOO_SOCKET_IFNAME": "eth0",
-        "TP_SOCKET_IFNAME": "eth0",
-        "UCX_NET_DEVICES": "eth0",
-        "UCX_TLS": "tcp,self,sm",
-        "VLLM_HOST_IP": "10.0.0.2",
-        "VLLM_NIXL_SIDE_CHANNEL_HOST": "10.0.0.2",
-        "VLLM_NIXL_SIDE_CHANNEL_PORT": "20002",
-    }
-    assert made.router is not None
-    words = " ".join(made.router.argv)
-    assert "--prefill http://10.0.0.1:20000 --prefill http://10.0.0.2:20000 --decode http://10.0.0.3:20000" in words
-    assert "--health-check-interval-secs 2 --health-failure-threshold 1" in words
-
-
 def test_the_container_decides_as_the_plan_says(tmp_path: Path) -> None:
     """The words and the environment of a rank give its command again."""
     path = write(tmp_path, TRIO, CPU)

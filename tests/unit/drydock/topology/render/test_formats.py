@@ -16,7 +16,7 @@ from drydock.core.errors import InputError
 from drydock.model.record import dump
 from drydock.run.container import name_of
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.render import FORMATS, ranktable, render, write
+from drydock.topology.render import FORMATS, render, write
 from drydock.topology.render.parts import placed
 from tests.support import topologies
 from tests.support.topologies import load_unsafe
@@ -196,19 +196,6 @@ def test_every_format_says_the_ranks_of_the_plan(make: Any, reader: Any) -> None
 def test_a_disaggregated_set_says_the_ranks_of_the_plan() -> None:
     plan = topologies.disaggregated()
     assert read_pods(plan, "disaggregatedset") == planned(plan)
-
-
-def test_ranktables_say_the_ranks_of_the_plan() -> None:
-    plan, hosts = topologies.ascend()
-    groups = json.loads(ranktable.files(plan, hosts)[ranktable.GLOBAL])["server_group_list"]
-    found = [
-        [
-            (server["server_ip"], [int(chip["device_id"]) for chip in server["device"]])
-            for server in group["server_list"]
-        ]
-        for group in groups
-    ]
-    assert found == [[(rank.address, [*rank.devices]) for rank in replica.ranks] for replica in plan.replicas]
 
 
 @PLANS

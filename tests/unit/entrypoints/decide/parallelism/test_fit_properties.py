@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Link
-from entrypoints.decide.parallelism.devices import numbers
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.memory_use import stage_share
 from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
@@ -197,31 +196,3 @@ def test_more_memory_never_gives_fewer_tokens(question: Question, more: int) -> 
     if (after.tensor, after.pipeline, after.data) == (before.tensor, before.pipeline, before.data):
         assert (after.kv_tokens or 0) >= (before.kv_tokens or 0)
         assert (after.sequences or 0) >= (before.sequences or 0)
-
-
-@settings(max_examples=CASES)
-@given(questions())
-def test_a_plan_uses_every_healthy_device_or_names_the_idle_ones(question: Question) -> None:
-    found = answer(question)
-    assume(found)
-    assert found
-    healthy = {device.number for device in question.facts.devices if device.health == "ok"}
-    idle = healthy - {device.number for device in found.devices}
-    named = [notice for notice in found.findings if notice.id == "PLAN-025"]
-
-    assert bool(named) == bool(idle)
-    assert all(numbers(d for d in question.facts.devices if d.number in idle) in notice.found for notice in named)
-
-
-@settings(max_examples=CASES)
-@given(questions())
-def test_latency_never_has_narrower_groups_than_throughput(question: Question) -> None:
-    narrow, wide = (
-        answer(question._replace(given=question.given._replace(intents=question.given.intents._replace(optimize=aim))))
-        for aim in ("throughput", "latency")
-    )
-    assume(narrow and wide and narrow.length == wide.length)
-    assert narrow
-    assert wide
-    assert narrow.data >= wide.data
-    assert narrow.tensor <= wide.tensor or narrow.data > wide.data or narrow.tensor * narrow.data > wide.tensor
