@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,8 @@ from bench import guard, run
 from bench.page import read
 from bench.records import MeasuredPart
 from drydock.core.paths import ROOT
+from entrypoints.host.processes import is_running
+from tests.support.waiting import wait_until
 
 BENCH = """
 import os, subprocess, sys, tempfile, time
@@ -33,20 +33,6 @@ with guard.guarded():
         if "ends" not in sys.argv:
             time.sleep(61)
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def until(condition: Callable[[], bool], within: float = 20) -> bool:
-    end = time.monotonic() + within
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.1)
-    return condition()
 
 
 @pytest.fixture
@@ -80,8 +66,8 @@ def test_a_killed_benchmark_leaves_nothing(
     os.kill(process.pid, number)
     process.wait(60)
 
-    assert until(lambda: list(tmp_path.iterdir()) == [])
-    assert [pid for pid in pids if alive(pid)] == []
+    wait_until(lambda: list(tmp_path.iterdir()) == [], "the folders to go", 20)
+    assert [pid for pid in pids if is_running(pid)] == []
 
 
 @pytest.mark.parametrize("started", [["ends"]], indirect=True)
@@ -90,7 +76,7 @@ def test_one_that_ends_leaves_nothing_either(started: tuple[subprocess.Popen[str
 
     assert process.wait(60) == 0
     assert list(tmp_path.iterdir()) == []
-    assert [pid for pid in pids if alive(pid)] == []
+    assert [pid for pid in pids if is_running(pid)] == []
 
 
 def test_the_environment_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

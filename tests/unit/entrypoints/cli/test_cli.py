@@ -9,17 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from entrypoints.cli import cli
 from entrypoints.core import errors
 from tests.support.hosts import expect
+from tests.support.loopback import Loopback
 from tests.support.sample import CONFIG, PROFILE, check, write_model
 from tests.support.unknown import UNKNOWN, VALUE
 
@@ -90,33 +88,14 @@ def test_a_file_that_a_variable_names_must_exist_before_anything_starts(profile:
     assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
 
 
-class ModelScope(BaseHTTPRequestHandler):
-    """ModelScope's file API: /api/v1/models/ORG/NAME/repo?Revision=…&FilePath=…."""
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        asked = dict(parse_qsl(parts.query))
-        known = {
-            "config.json": CONFIG,
-            "model.safetensors.index.json": {"metadata": {"total_size": 4000}, "weight_map": {}},
-        }
-        right = parts.path == "/api/v1/models/Qwen/Qwen3-8B/repo" and asked.get("Revision") == "master"
-        body = json.dumps(known[asked["FilePath"]]).encode() if right and asked.get("FilePath") in known else b""
-        self.send_response(200 if body else 404)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def modelscope() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), ModelScope)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    index = {"metadata": {"total_size": 4000}, "weight_map": {}}
+    api = "/api/v1/models/Qwen/Qwen3-8B/repo?Revision=master&FilePath="
+    with Loopback() as server:
+        server.files[f"{api}config.json"] = json.dumps(CONFIG).encode()
+        server.files[f"{api}model.safetensors.index.json"] = json.dumps(index).encode()
+        yield server.url
 
 
 def test_a_model_of_modelscope_is_planned_from_its_api_and_vllm_is_told_where_it_is(
