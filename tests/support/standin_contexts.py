@@ -181,9 +181,10 @@ class StandIn:
     def _wheels(self) -> Path:
         folder = self.folder / "wheels"
         for layer in self.variant.layers:
-            self._layer(
-                folder / layer.name, f"tiny-{layer.name}", {f"tiny_{layer.name.replace('-', '_')}.py": "A = 1\n"}
-            )
+            name = f"tiny_{layer.name.replace('-', '_')}"
+            # The stand-in's Python may be older than the row's, whose folder steps of the Dockerfile name.
+            own_python = f"{name}-1.0.data/data/lib/python{self.variant.python}/site-packages/{name}.txt"
+            self._layer(folder / layer.name, f"tiny-{layer.name}", {f"{name}.py": "A = 1\n", own_python: ""})
         if self.carrier == "layers":
             name = self.variant.vllm.distribution
             pin = LockedWheel(name=name, version="1", filename="tiny-1-py3-none-any.whl", size=0, sha256="0" * 64)
