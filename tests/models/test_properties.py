@@ -264,7 +264,7 @@ def _changed(device: Device, state: str) -> Device:
     return device._replace(memory_total=memory, memory_used=used)
 
 
-@settings(max_examples=CASES, deadline=None)
+@settings(max_examples=CASES)
 @given(pools(), st.sampled_from(SHOWN), st.sampled_from(AIMS))
 def test_a_pool_as_it_is_found_is_used_fits_and_nothing_lies_idle_unnamed(
     found: tuple[str, tuple[str, ...]], name: str, aim: str | None

@@ -99,7 +99,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {kind: write(tmp_path_factory.mktemp(kind), files) for kind, files in KINDS.items()}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     rubbish=st.dictionaries(

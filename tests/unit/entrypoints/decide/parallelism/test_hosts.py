@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
@@ -222,7 +222,6 @@ def test_a_stack_without_the_data_serves_on_one_host() -> None:
 # --- always ---------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     st.integers(2, 6),
     st.sampled_from((4, 8, 16)),
