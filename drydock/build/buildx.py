@@ -9,13 +9,13 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from drydock.build.plan import folders
 from drydock.build.progress import Log
 from drydock.config.mirrors import path_of, read_mirrors
-from drydock.core.console import log, printable, quiet, step
-from drydock.core.errors import BuildError, DiskFullError, EngineError, RegistryError
+from drydock.core.console import log, printable, quiet, step, verbose
+from drydock.core.errors import BuildError, DiskFullError, DrydockError, EngineError, RegistryError
 from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import cache_home
 from drydock.oci.reference import parse
@@ -25,6 +25,8 @@ TAIL = 20
 """Lines of a failing step that are shown."""
 SILENCE = 60.0
 """Seconds without a line while images are looked up, after which a registry counts as one that does not answer."""
+UNREAD = "failed to resolve source metadata"
+"""How BuildKit says that it cannot read an image; its log and its summary both give the cause."""
 CAUSES = (
     ("no such host", "the name of the server is not known (DNS)"),
     ("connection refused", "the connection was refused"),
@@ -56,14 +58,21 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 
 
 def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
-    """Run a command and log what it prints."""
+    """Run a command and log what it prints; of an image that cannot be read, the error says all, unless --verbose."""
     lines: list[str] = []
+    held: list[str] = []
     with step(_title(plan)), _started([*command, "--progress=plain"], plan) as process:
         for line in _lines(process):
             lines.append(line.rstrip())
-            log(lines[-1])
-        if process.wait():
-            _fail(process.returncode, lines, "see the failing step's output above")
+            if held or (UNREAD in line and not verbose()):
+                held.append(lines[-1])
+            else:
+                log(lines[-1])
+        error = _error(process.returncode, lines, "see the failing step's output above") if process.wait() else None
+        for line in () if isinstance(error, RegistryError) else held:
+            log(line)
+        if error:
+            raise error
 
 
 def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
@@ -72,9 +81,10 @@ def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     with contextlib.ExitStack() as steps, _started([*command, "--progress=rawjson"], plan) as process:
         _follow(process, seen, steps, _title(plan))
         if process.wait():
-            for line in seen.failing(TAIL):
+            error = _error(process.returncode, seen.lines, _kept(seen.lines, "-".join(plan["target"])))
+            for line in () if isinstance(error, RegistryError) else seen.failing(TAIL):
                 log(line)
-            _fail(process.returncode, seen.lines, _kept(seen.lines, "-".join(plan["target"])))
+            raise error
 
 
 def _follow(process: subprocess.Popen[str], seen: Log, steps: contextlib.ExitStack, title: str) -> None:
@@ -110,7 +120,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     finally:
         timer.cancel()
     if given_up.is_set():
-        yield f"ERROR: failed to resolve source metadata for {asked}: timeout of {SILENCE:g} s"
+        yield f"ERROR: {UNREAD} for {asked}: timeout of {SILENCE:g} s"
 
 
 def _title(plan: Mapping[str, Any]) -> str:
@@ -151,10 +161,11 @@ def _started(command: Sequence[str], plan: Mapping[str, Any]) -> Iterator[subpro
                 raise
 
 
-def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:
+def _error(code: int, lines: Sequence[str], hint: str) -> DrydockError:
+    """Return the error of a build that failed."""
     text = "\n".join(lines)
     if "no space left on device" in text:
-        raise DiskFullError(
+        return DiskFullError(
             "docker buildx: no space left on the disk", hint="free some space (docker builder prune), then build again"
         )
     if (
@@ -162,15 +173,15 @@ def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:
         or "error reading from server" in text
         or "connection reset" in text
     ):
-        raise EngineError(
+        return EngineError(
             "docker buildx: lost connection to the Docker engine during the build",
             hint="start it with `./inv engine`, then build again",
         )
-    if unread := re.search(r"failed to resolve source metadata for (\S+): (.+)", text):
-        raise _missing_image(unread[1], unread[2], text)
+    if unread := re.search(rf"{UNREAD} for (\S+): (.+)", text):
+        return _missing_image(unread[1], unread[2], text)
     errors = [line for line in lines if line.startswith(("ERROR", "error"))]
     reason = errors[-1] if errors else f"exit {code}"
-    raise BuildError(f"docker buildx bake: {reason}", hint=hint)
+    return BuildError(f"docker buildx bake: {reason}", hint=hint)
 
 
 def _missing_image(reference: str, cause: str, text: str) -> RegistryError:

@@ -45,6 +45,11 @@ def set_verbose(*, verbose: bool) -> None:
     _verbose[0] = verbose
 
 
+def verbose() -> bool:
+    """Tell whether --verbose was given."""
+    return _verbose[0]
+
+
 def quiet() -> bool:
     """Tell whether to show progress instead of lines."""
     return on_terminal() and not _verbose[0]

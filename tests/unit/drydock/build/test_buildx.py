@@ -192,6 +192,31 @@ def test_an_image_that_cannot_be_read_is_named_with_the_ways_to_give_it(builds: 
     assert 'mirrors.yaml:\n  registries: {"docker.io": "HOST/PATH"}' in shown
 
 
+@pytest.mark.parametrize(("words", "times"), [((), 1), (("--verbose",), 4)])
+def test_without_a_terminal_the_cause_of_an_unreadable_image_is_there_once(
+    words: tuple[str, ...], times: int, builds: Builds
+) -> None:
+    image = "docker.io/acme/base:1"
+    said = f"failed to resolve source metadata for {image}: the proxy says no"
+    metadata = f"[context base] load metadata for {image}"
+    lines = [f"#3 {metadata}", f"#3 ERROR: {said}", "------", f" > {metadata}:", f"{said}:", "------", f"ERROR: {said}"]
+    command, env = builds.command(lines, 1, 0, *words), {**os.environ, **builds.env}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+    assert ran.returncode == RegistryError.code
+    assert ran.stderr.startswith(f"#3 {metadata}\n")
+    assert ran.stderr.count("the proxy says no") == times
+
+
+def test_lines_after_an_unreadable_image_are_there_if_the_build_fails_otherwise(builds: Builds) -> None:
+    lines = ["#3 ERROR: failed to resolve source metadata for a/b:1: EOF", "#4 ERROR: no space left on device"]
+    env = {**os.environ, **builds.env}
+    ran = subprocess.run(builds.command(lines, 1), env=env, capture_output=True, text=True, check=False, timeout=60)
+
+    assert ran.returncode == DiskFullError.code
+    assert ran.stderr.startswith("\n".join(lines))
+
+
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
