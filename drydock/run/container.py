@@ -163,7 +163,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     variables = user_options.parse_variables(request.env)
     volumes = tuple(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes)
     server = name_of(request.name or variant.id)
-    groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
+    groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
     beyond = device_files.beyond(run, machine, wanted)
     return Container(
         record=run,
@@ -188,7 +188,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         privileged=run.privileged is not None,
         capabilities=tuple(word.value.upper().removeprefix("CAP_") for word in run.capabilities),
         security=_security(run),
-        groups=tuple(number or name for name, number in groups.items()),
+        groups=groups,
         mounts=mounts,
         ulimits=tuple(word.value for word in run.ulimits),
         shm=_value(run.shm) if not run.ipc else "",
@@ -204,7 +204,6 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         hub=model is None,
         native=native,
         notes=(
-            *_unknown(groups),
             *_elsewhere(run, wanted, native=native),
             *user_options.misspelt((*variables.given, *variables.named), known(variant).names),
             *_replaced(run, network),
@@ -365,14 +364,6 @@ def text_of(value: object) -> str:
 
 
 # --- remarks ----------------------------------------------------------------------------------------------------------
-
-
-def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
-    return (
-        f"group {name}: unknown on this machine; replace it by its number in the target's /etc/group"
-        for name, number in groups.items()
-        if not number
-    )
 
 
 def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Iterable[str]:

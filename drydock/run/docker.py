@@ -240,8 +240,13 @@ def _without_interpolation(value: Any) -> Any:
 
 def _commented(container: Container) -> str:
     """Return comments about what the reader must edit."""
+    return "".join(f"# {line}\n" for line in unknown_groups(container))
+
+
+def unknown_groups(container: Container) -> tuple[str, ...]:
+    """Return what the reader must edit in a command or compose file; a pod gets no group of unknown number."""
     names = [name for name in container.groups if not name.isdigit()]
-    return "".join(f"# group {name}: replace it by its number in the target's /etc/group\n" for name in names)
+    return tuple(f"group {name}: replace it by its number in the target's /etc/group" for name in names)
 
 
 def _yaml(*documents: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def remarks(container: Container) -> Iterable[str]:
         yield f"{what} {bind.source}: must exist on the node, or replace hostPath by a volume claim"
     for name in container.groups:
         if not name.isdigit():
-            yield f"group {name}: left out, because its number on the nodes is unknown"
+            yield f"group {name}: left out; add its number in the nodes' /etc/group to supplementalGroups"
 
 
 def _secret_remarks(container: Container) -> Iterable[str]:

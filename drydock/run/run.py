@@ -264,7 +264,8 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
 
 def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
     engine = f"engine: {variant.compression.summary}"
-    return (*reasons.lines(wanted.record, wanted, how.form), engine, *wanted.notes)
+    groups = manifests.unknown_groups(wanted) if how.form != "k8s" else ()  # kubernetes.remarks has its own
+    return (*reasons.lines(wanted.record, wanted, how.form), engine, *groups, *wanted.notes)
 
 
 def _started(identity: str, wanted: Container, *, json: bool) -> None:

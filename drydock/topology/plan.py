@@ -249,7 +249,7 @@ def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) ->
     for placement in placed:
         for rank, node in enumerate(placement.nodes):
             for each in plans[id(placement), rank]["findings"]:
-                if each["severity"] in ("WARN", "FAIL", "UNKNOWN") and each["id"] not in _OF_ONE_HOST:
+                if each["severity"] in ("WARN", "FAIL", "UNKNOWN") and each["id"] not in _OF_ONE_HOST | _RENDERED:
                     text = f"{each['id']}: {each['severity']}: {each['text']} Found: {each['found']}"
                     nodes.setdefault(text, []).append(node.name)
     yield from (f"{text}, on {', '.join(names)}" for text, names in nodes.items())
@@ -259,6 +259,8 @@ _UNKNOWN_MODEL = "PLAN-061"
 """The model is not on this machine, and the hub does not answer: templates/host.yaml."""
 _OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121", "PLAN-122"})
 """What a plan of one host cannot know of the others: here all are read, and have addresses and a secret."""
+_RENDERED = frozenset({"RUN-003", "RUN-005", "RUN-006", "RUN-007", "RUN-008"})
+"""What the recording lacked and each rendered container has: capabilities, /dev/shm, security, user, privileges."""
 
 
 def _cache_keys(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:

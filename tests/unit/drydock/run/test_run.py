@@ -99,6 +99,27 @@ def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.
     assert here.became == []
 
 
+@pytest.mark.parametrize("form", ["docker", "compose", "k8s"])
+@pytest.mark.parametrize(
+    ("target", "groups"),
+    [
+        ("rocm", ["video", "render"]),
+        ("xpu", ["render", "video"]),
+        ("ascend", ["HwHiAiUser"]),
+        *((target, []) for target in ("cuda", "tpu", "habana")),
+    ],
+)
+def test_of_a_group_of_unknown_number_one_sentence_says_what_to_do(
+    target: str, groups: list[str], form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.run(target, MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
+    said = "left out; add its number" if form == "k8s" else "replace it by its number"
+
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("group ")]
+    assert [line.removeprefix("group ").partition(":")[0] for line in lines] == groups
+    assert all(said in line for line in lines)
+
+
 def test_the_logged_command_is_the_one_that_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path, [CPU])
 
