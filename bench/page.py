@@ -142,11 +142,7 @@ The plain image is built from [bench/plain](../bench/plain). It runs vLLM with i
 `--enforce-eager` (`plain eager`), both with half of the machine's memory: vLLM's default, 92 %, must all be free at the
 start, and is not where an engine runs.
 
-| command | effect |
-|---|---|
-| `./inv bench tool` | measures one part |
-| `./inv bench --json` | prints the results as JSON |
-| `./inv bench --record` | writes this page |
+`./inv bench tool` measures one part, `--json` prints the results as JSON, and `--record` writes this page.
 
 """
 

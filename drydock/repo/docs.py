@@ -139,10 +139,8 @@ def caches(variants: Sequence[Variant]) -> str:
             key = f"{name} {cache.model_dump_json()}"
             found[key] = (name, cache)
             holders.setdefault(key, set()).add(variant.accelerator)
-    rows = (
-        (f"`{name}`", cache.scope, cache.because, _all(every, holders[key])) for key, (name, cache) in found.items()
-    )
-    return table(("variable", "scope", "reason", "accelerators"), rows)
+    rows = ((f"`{name}`", cache.scope, _all(every, holders[key])) for key, (name, cache) in found.items())
+    return table(("variable", "scope", "accelerators"), rows)
 
 
 def _all(every: set[str], some: set[str]) -> str:

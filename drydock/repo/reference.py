@@ -19,6 +19,8 @@ SIGNS = {
     "absent": "absent", "present": "present", "version_gte": "≥", "version_lt": "<",
 }  # fmt: skip
 SCRIPTED = "(`--fix-script`)"
+LONG = 60
+"""Characters of a fix above which a second finding refers to the first one with it."""
 
 _Row = tuple[str, ...]
 
@@ -38,7 +40,7 @@ def pages(root: Path, variants: Sequence[Variant], retired: Sequence[Retired]) -
 _IMAGES = """# Images
 
 What each image is made of, and how far tests have shown it to work. Written by `./inv docs` from `matrix.yaml`, the
-locks and the results of tests; `./inv matrix --json` has more of each image, such as its digest.
+locks and the results of tests; `./inv matrix --json` has more of each image, such as its digest and its base's tag.
 
 The tiers, from weakest to strongest: `rendered` (the Dockerfile renders and passes lint), `stand-in` (the image builds
 and starts on stand-in inputs), `packages` (built from the real packages), `hardware` (served a real model on the real
@@ -63,7 +65,8 @@ def images(root: Path, variants: Iterable[Variant]) -> str:
 def _image(row: Mapping[str, Any]) -> Sequence[str]:
     locked = tables.locked(row) + ("" if row["hermetic"] else "; needs a network to build")
     platforms = ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
-    names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], row["base"], platforms)
+    base = row["base"] if row["base"].startswith("debian:") else row["base"].rpartition(":")[0]
+    names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], base, platforms)
     return *names, locked, row["proof"]
 
 
@@ -80,20 +83,14 @@ The prefix tells which part reports the finding:
 
 {prefixes}
 Some PLAN ids are of one accelerator only: they are older than the prefixes and keep their names.
-
-```
-WARN    HOST-004  The kernel prefers not to swap. Weights in swap delay every token.
-        found kernel.swappiness = 100 (/proc/sys/vm/swappiness); expected at most 60
-        host: sysctl vm.swappiness=10
-        source: kernel documentation, sysctl vm
-```
+[An example](../container.md#check-the-hosts-tuning) shows one finding as `check` prints it.
 
 - The severity is that of a condition that is not met. A check whose condition is met is PASS. A check whose fact cannot
   be read is UNKNOWN. *host* or *container* says where to fix it.
 - *Expected* shows where a check reads its fact in a container, and the value that it expects. Code makes the findings
   that have no such line. The same id can expect another value for another stack.
-- *Fix* says what to do. `(--fix-script)`: `check --fix-script` prints the change as a script, which also keeps it
-  across restarts.
+- *Fix* says what to do, or names the finding above it with the same fix. `(--fix-script)`: `check --fix-script` prints
+  the change as a script, which also keeps it across restarts.
 - A finding that not all images have names its accelerators, or stacks of an accelerator.
 - Words in braces are filled in when the finding is made.
 
@@ -125,6 +122,11 @@ _MEANINGS = {
 }
 
 
+_REPLACED = """Each id, with those that replace it; `retired` in `templates/host.yaml` has what it meant:
+
+"""
+
+
 def findings(variants: Sequence[Variant], owners: Mapping[str, str], retired: Iterable[Retired]) -> str:
     """Return the page of the findings that accelerators share, with the retired ids."""
     rows = list(_rows(variants, accelerators))
@@ -134,19 +136,31 @@ def findings(variants: Sequence[Variant], owners: Mapping[str, str], retired: It
     titles = {variant.accelerator: variant.title for variant in variants}
     index += [(prefix, titles[name], f"[{name}]({name}.md#findings)") for prefix, name in owners.items()]
     parts = (f"\n## {prefix}\n\n{_items(row for row in rows if row[0].startswith(prefix))}" for prefix in shared)
-    old = table(("id", "meaning", "replaced by"), ((i.id, i.meaning, i.replaced_by or "") for i in retired))
+    old = "".join(f"- {line}\n" for line in _retired(retired))
     introduction = _FINDINGS.format(prefixes=table(("prefix", "about", "list"), sorted(index)))
-    return f"{introduction}{''.join(parts)}\n## Retired\n\n{old}"
+    return f"{introduction}{''.join(parts)}\n## Retired\n\n{_REPLACED}{old}"
+
+
+def _retired(retired: Iterable[Retired]) -> Iterator[str]:
+    """Yield each retired id with the ids that have its meanings now, or with a meaning that no id has."""
+    replaced: dict[str, list[str]] = {}
+    for old in retired:
+        replaced.setdefault(old.id, []).append(old.replaced_by or f"none ({old.meaning})")
+    yield from (f"{number}: {', '.join(now)}" for number, now in replaced.items())
 
 
 def _items(rows: Iterable[_Row]) -> str:
     """Return an item for each finding: its text, what is expected, and what to do."""
-    return "".join(map(_item, rows))
+    first: dict[str, str] = {}
+    return "".join(_item(row, first) for row in rows)
 
 
-def _item(row: _Row) -> str:
+def _item(row: _Row, first: dict[str, str]) -> str:
+    """Return an item; `first` has each fix that was written before, with its finding."""
     number, severity, text, expected, fix, holders = row
     of = "" if holders == "all" else f", {holders}"
+    if (same := first.setdefault(fix, number)) != number and len(fix) > LONG:
+        fix = f"as {same}"
     lines = (f"  - {label}: {words}\n" for label, words in (("expected", expected), ("fix", fix)) if words)
     return f"- **{number}** {severity}{of}: {text}\n{''.join(lines)}"
 
@@ -191,15 +205,14 @@ _OPTIONS = """
 _OWN = """
 ## Findings
 
-These ids are of {title} only; [findings of every host](findings.md) explains how to read them.
+Of {title} only ([how to read them](findings.md)):
 
 """
 _THRESHOLDS = """
 ## Thresholds
 
-Decisions compare with fixed values: memory that stays free, limits, sizes, supported models. `thresholds` in
-[accelerator.yaml](../../templates/{name}/accelerator.yaml), or in the file of a [stack](../../templates/{name}/stacks),
-has each with its reason and source. `docker run IMG plan` prints those that decided something.
+Decisions compare with `thresholds` in [accelerator.yaml](../../templates/{name}/accelerator.yaml) or a
+[stack](../../templates/{name}/stacks), each with its reason and source. `plan` prints those that decided something.
 """
 
 
@@ -230,11 +243,12 @@ def run(variants: Sequence[Variant]) -> str:
 
 
 def _options(variant: Variant) -> Iterator[tuple[str, str]]:
-    """Yield each option with its reason, and the oldest engine."""
+    """Yield each option with its reason, and the oldest engine where the vendor says more of it than run.md."""
     options = [(option, because) for option, because, _ in words(variant.run)]
     yield from options or [(NOTHING, "the options that every container gets are enough")]
     engine, _, layers = variant.compression.summary.partition(": ")
-    yield f"engine: {engine}", f"{layers}. {variant.compression.because}".strip()
+    if variant.compression.because:
+        yield f"engine: {engine}", f"{layers}. {variant.compression.because}"
 
 
 # --- topologies -----------------------------------------------------------------------------------------------------

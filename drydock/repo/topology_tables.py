@@ -52,12 +52,19 @@ def connectors(variants: Sequence[Variant]) -> str:
         if variant.kv_transfer:
             key = variant.accelerator + variant.kv_transfer.model_dump_json()
             found.setdefault(key, (variant.kv_transfer, []))[1].append(variant)
-    return "".join(_connector(transfer, own) for transfer, own in found.values())
+    return "".join(_connector(transfer, _images(variants, own)) for transfer, own in found.values())
 
 
-def _connector(transfer: KvTransfer, own: Sequence[Variant]) -> str:
+def _images(variants: Sequence[Variant], own: Sequence[Variant]) -> str:
+    """Return the images of one accelerator that are meant, or those that are not if they are fewer."""
+    name = own[0].accelerator
+    missing = [variant for variant in variants if variant.accelerator == name and variant not in own]
+    ids = ", ".join(f"`{each.id}`" for each in min(own, missing, key=len))
+    return name if not missing else f"{name}, all but {ids}" if len(missing) < len(own) else ids
+
+
+def _connector(transfer: KvTransfer, images: str) -> str:
     """Return an item: the images, the reason, and the connector with its settings."""
-    images = ", ".join(f"`{each.id}`" for each in own)
     if transfer.connector is None:
         return f"- {images}: none published; {transfer.because}\n"
     policy = {"kv_load_failure_policy": transfer.load_failure} if transfer.load_failure else {}

@@ -13,8 +13,8 @@ from tests.support.decisions import table
 
 SETTINGS, OURS, DIFFERS, OUT = VERDICTS = "same settings", "command of ours", "differs", "out of scope"
 NOT_IN_DRYDOCK = "not in drydock"
-DOCS = "../../"
-"""From a manual's page to docs/."""
+DOCS, REFERENCE = "../../", "docs/reference/"
+"""From a manual's page to docs/, and the folder that the page of all manuals is in."""
 
 
 class Answer(NamedTuple):
@@ -77,7 +77,7 @@ def stem(seed: str) -> str:
 
 
 def steps_text(account: Account, found: list[Answer]) -> str:
-    """Return a manual's steps by its headings, each with what takes its place; a page is linked once."""
+    """Return a manual's steps by its headings, each with what takes its place; a page or heading is linked once."""
     linked: set[str] = set()
     parts = (
         f"\n### {cell(section.title)}\n\n{_section(account, [a for a in found if a.section is section], linked)}"
@@ -88,11 +88,7 @@ def steps_text(account: Account, found: list[Answer]) -> str:
 
 
 def _section(account: Account, found: list[Answer], linked: set[str]) -> str:
-    """Return an item for each command, with the steps that follow each other and have the same command.
-
-    A link to a heading is not repeated in a section.
-    """
-    linked -= {page for page in linked if "#" in page}
+    """Return an item for each command, with the steps that follow each other and have the same command."""
     return "".join(_item(account, list(steps), linked) for _, steps in groupby(found, _alike))
 
 
@@ -121,9 +117,9 @@ def _item(account: Account, alike: list[Answer], linked: set[str]) -> str:
 def _instead(answer: Answer, linked: set[str]) -> str:
     """Return the commands in place of a step, with links to a page, and the comparison of settings."""
     step = answer.step
-    page = "" if answer.commands and step.page in linked else link(step.page)
-    linked.add(step.page)
-    links = ", ".join(filter(None, (page, f"<{step.go}>" if step.go else "")))
+    found = {step.page: link(step.page), step.go: f"<{step.go}>"}
+    links = ", ".join(text for to, text in found.items() if to and to not in linked)
+    linked.update(found)
     commands = ", ".join(map(code, dict.fromkeys(answer.commands)))
     found = " ".join(filter(None, (commands, f"({links})" if links else "")))
     return "; ".join(filter(None, (f": {found}" if found else "", *map(_comparison, answer.parts))))
@@ -142,7 +138,7 @@ def _comparison(part: Part) -> str:
     machine = f" on {_machine(row.host, row.devices)}" if isinstance(row, Serve) else ""
     shown = row.request if isinstance(row, Serve) else ()
     yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS and line.setting not in shown)
-    return f"{kinds.count(SAME)} of {len(kinds)} settings the same{machine}{f', yours: {yours}' if yours else ''}"
+    return f"{kinds.count(SAME)} of {len(kinds)} the same{machine}{f', yours: {yours}' if yours else ''}"
 
 
 def _machine(host: str | Made, devices: int) -> str:
@@ -167,8 +163,8 @@ def _words(row: Serve | Start) -> Iterator[str]:
 
 def link(page: str) -> str:
     """Return a link to a page of docs/, from the page of a manual."""
-    name = page.removeprefix("docs/")
-    return f"[{PurePath(name.partition('#')[0]).stem}]({DOCS}{name})" if name else ""
+    name = f"../{page.removeprefix(REFERENCE)}" if page.startswith(REFERENCE) else f"{DOCS}{page.removeprefix('docs/')}"
+    return f"[{PurePath(page.partition('#')[0]).stem}]({name})" if page else ""
 
 
 def cell(text: str) -> str:

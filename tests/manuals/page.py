@@ -36,6 +36,11 @@ compares each setting of the manual's commands with drydock's plan for the same 
 ## Steps
 
 {steps}
+A manual's page has its steps by its headings, each with the lines of the manual's text. `IMG` is the image that
+`./inv build` made, `M` the model. `build` pins inputs that the lock of an image lacks ([images](images.md)). *2 of 9
+the same* counts the settings of the manual's command that have the same value in the plan for a recorded machine.
+*Yours* are those that you set and drydock passes on. The table at the end of a page has those with another value.
+
 - **same settings**: every setting of the manual's command has the same value in drydock's plan, or you set it and
   drydock passes it on.
 - **command of ours**: a command takes the step's place; its settings are not compared.
@@ -51,12 +56,7 @@ compares each setting of the manual's commands with drydock's plan for the same 
 """
 _PAGE = """# {title}, step by step
 
-What takes the place of each step of the manual. Numbers are lines of the manual's text. `IMG` is the image that
-`./inv build` made, `M` the model. `build` pins inputs that the lock of an image lacks ([images](../images.md)).
-[All manuals](../manuals.md)
-
-The manual's servers are compared with drydock's plans on recorded machines: how many settings are the same, and which
-you set and drydock passes on (*yours*). [Those with another value](#settings-with-another-value) follow.
+What takes the place of each step of the manual ([how to read it](../manuals.md#steps)).
 {like}
 ## Steps
 {steps}

@@ -223,7 +223,8 @@ without knowing the published parallelism.
 - `tp4`: tensor parallelism of 4, `pp2`: two pipeline stages, `dp2`: two data-parallel engines, `ep`: expert
   parallelism. Devices are logical cores on Neuron and NUMA nodes on a CPU.
 
-The table counts all recommendations; below are those from which ours differs, by the reason. Written by
+The table counts all recommendations; below are those with which no plan of ours agrees, by the reason: published →
+ours. Written by
 `python tests/support/decisions.py` from [tests/models/published](../../tests/models/published), which has the words,
 the source and the flags of each publication. [tests/models/decisions.md](../../tests/models/decisions.md) shows what is
 decided for each model on each recorded host.
@@ -234,7 +235,7 @@ def _section(items: list[Comparison]) -> str:
     """Format an accelerator's recommendations that ours differs from, by the reason."""
     reasons: dict[str, list[str]] = {}
     for item in items:
-        if not item.is_of(item.record):
+        if not item.agrees:
             reasons.setdefault(_why(item), []).append(_differing(item))
     return "\n".join(f"{reason}:\n\n{''.join(lines)}" for reason, lines in reasons.items()) or "All agree.\n"
 
@@ -244,12 +245,10 @@ def _differing(item: Comparison) -> str:
     record, ours = item.record, f"`{item.ours.short()}`" if item.ours else REFUSED
     goals = "".join(f", {name} {_words(value)}" for name, value in record.intents.items())
     model = record.title.rpartition("/")[2]
-    return f"- {model} on {record.on}{goals}: published `{record.short}`, ours {ours}\n"
+    return f"- {model} on {record.on}{goals}: `{record.short}` → {ours}\n"
 
 
 def _why(item: Comparison) -> str:
     """Return what is recorded about the difference; else the plan's own reason."""
-    if item.other:
-        return "Another publication recommends ours"
     why = (item.record.differs or item.because).partition(";")[0].rstrip(".").replace("\n", " ")
     return f"{why[0].upper()}{why[1:]}"
