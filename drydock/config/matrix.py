@@ -66,6 +66,7 @@ def _read_matrix(root: Path, _contents: tuple[tuple[Path, bytes], ...]) -> tuple
     problems = [
         *_check_stacks(files, stacks, accelerators, used),
         *_check_rows(matrix, files, document),
+        *_check_versions(matrix, stacks, document),
         *_check_names(matrix, accelerators, document),
         *_check_retired(matrix, document),
         *_check_defaults(matrix, files, document),
@@ -398,6 +399,15 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
         if row.hermetic == bool(row.not_hermetic_because):
             text = "hermetic: false requires not_hermetic_because, and the reverse"
             yield document.problem(path, text), ""
+
+
+def _check_versions(matrix: Matrix, stacks: Mapping[str, Stack], document: YamlDocument) -> Iterator[Problem]:
+    """Check that an id that names a version of vLLM (cpu-vllm0.32) names that of its stack."""
+    for name, row in matrix.variants.items():
+        named, stack = re.search(r"-vllm(\d+(?:\.\d+)+)(?=-|$)", name), stacks.get(row.stack)
+        if named and stack and stack.vllm and not f"{stack.vllm.version}.".startswith(f"{named[1]}."):
+            text = f"the id says vLLM {named[1]}, but the stack {row.stack} has {stack.vllm.version}"
+            yield document.problem(("variants", name), text), "rename the row, or leave vLLM's version out of its id"
 
 
 def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], document: YamlDocument) -> Iterator[Problem]:

@@ -117,6 +117,20 @@ def test_a_stack_takes_from_its_ancestor_what_it_leaves_out(write: Callable[...,
     assert new.exclude == ()
 
 
+@pytest.mark.parametrize("name", ["cpu-vllm0.31", "cpu-vllm0.31.0-text", "cpu-vllmx", "cpu-0.32"])
+def test_an_id_may_name_the_version_of_its_stack_or_none(write: Callable[..., Path], name: str) -> None:
+    assert find(read_matrix(write(("  cpu-old:", f"  {name}:"))), name).vllm.version == "0.31.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "named"), [("cpu-vllm0.32", "0.32"), ("cpu-vllm0.3-text", "0.3"), ("cpu-vllm0.31.1", "0.31.1")]
+)
+def test_an_id_that_names_another_version_than_its_stack_is_an_error(problems: Problems, name: str, named: str) -> None:
+    said = "\n".join(problems(("  cpu-old:", f"  {name}:")))
+
+    assert f"variants.{name}: the id says vLLM {named}, but the stack old has 0.31.0" in said
+
+
 def test_settings_come_from_the_strongest_layer_and_say_which(write: Callable[..., Path]) -> None:
     new = find(read_matrix(write()), "cpu-new")
     found = {setting.setting: (setting.value, setting.origin) for setting in new.settings}
