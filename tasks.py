@@ -202,12 +202,22 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
     if profile:
         emit(render_module.profile_text(find(read_matrix(ROOT), target)))
         return
-    pinned = [(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id))) for variant in chosen(target)]
+    pinned = lockfile.read_current(ROOT, chosen(target))
     if check:
         for variant, pins in pinned:
             render_module.check(ROOT, variant, pins)
     else:
         report([path for variant, pins in pinned for path in render_module.write(ROOT, variant, pins)], json=json)
+
+
+@verb(help=TARGET | JSON | {"vllm": "first write this version of vLLM into the stack, such as 0.32.1"})
+def update(_: Context, target: str, vllm: str = "", json: bool = False) -> None:
+    """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
+    from drydock.repo import update as update_module
+
+    written, errors = update_module.update(ROOT, target, vllm)
+    report(written, json=json)
+    update_module.settle(errors)
 
 
 @verb(
@@ -812,8 +822,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, doctor, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, demo, entrypoint,
-    run, prove, test, docs, lint, requirements,
+    engine, doctor, matrix, schema, fetch, render, update, bake, build, verify, audit, publish, inspect, diff, demo,
+    entrypoint, run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(

@@ -213,9 +213,16 @@ def resolving(env: Mapping[str, str]) -> Path:
 
 def check_all(root: Path, variants: Iterable[Variant]) -> None:
     """Check every variant's lock. Raises one StaleError with all problems."""
-    problems = [problem for variant in variants for problem in _problems(root, variant)]
-    if problems:
-        raise StaleError(*problems, hint=RELOCK)
+    found = {variant.id: of for variant in variants if (of := problems(root, variant))}
+    if found:
+        commands = (f"`./inv lock --target {name}`" for name in found)
+        raise StaleError(*(line for of in found.values() for line in of), hint=f"run {' and '.join(commands)}")
+
+
+def read_current(root: Path, variants: Sequence[Variant]) -> list[tuple[Variant, Lock]]:
+    """Return each variant with its lock. Raises one StaleError with all problems."""
+    check_all(root, variants)
+    return [(variant, read_lock(path_of(root, variant.id))) for variant in variants]
 
 
 def _lock_one(
@@ -239,7 +246,8 @@ def read_previous(path: Path) -> Lock | None:
         return None
 
 
-def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
+def problems(root: Path, variant: Variant) -> tuple[str, ...]:
+    """Return what makes a variant's lock stale; nothing for one that is current."""
     try:
         check(variant, read_lock(path_of(root, variant.id)))
     except StaleError as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from drydock.build import build, pins
+from drydock.build import build, pins, render
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.bundle.inputs import fetch_base
 from drydock.config.matrix import read_matrix
@@ -94,10 +94,10 @@ def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json:
     stale = say_stale(root) if written else ()
     paths = [str(path.relative_to(root)) for path in written]
     if json:
-        emit(dumps({"wrote": paths, "changes": changes, "stale": stale, "unresolved": _unresolved(after)}))
+        emit(dumps({"wrote": paths, "changes": changes, "stale": stale, "unresolved": unresolved(after)}))
     else:
         log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
-    _settle(_unresolved(after), named=options.named)
+    _settle(unresolved(after), named=options.named)
 
 
 def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:
@@ -113,7 +113,7 @@ def _offered(variants: Sequence[Variant], given: Sequence[Path]) -> dict[str, Pa
     return supplied.offered(variants[0].supplied, given) if given else {}
 
 
-def _unresolved(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]]]:
+def unresolved(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]]]:
     """Return variant → platform → context → why it is not pinned."""
     found = {
         name: {platform: dict(pinned.unresolved) for platform, pinned in lock.platforms.items() if pinned.unresolved}
@@ -122,20 +122,25 @@ def _unresolved(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]
     return {name: platforms for name, platforms in found.items() if platforms}
 
 
-def _settle(unresolved: Mapping[str, Mapping[str, Mapping[str, str]]], *, named: bool) -> None:
+def _settle(missing: Mapping[str, Mapping[str, Mapping[str, str]]], *, named: bool) -> None:
     """Raise UnresolvedError for a named variant; say only how many there are after locking every variant."""
-    if not unresolved:
+    if not missing:
         return
     if not named:
-        log(f"{len(unresolved)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
+        log(f"{len(missing)} variants have unresolved inputs: `./inv matrix --unlocked` lists them")
         return
+    raise unresolved_error(missing)
+
+
+def unresolved_error(missing: Mapping[str, Mapping[str, Mapping[str, str]]]) -> UnresolvedError:
+    """Return the error that names every unresolved input."""
     lines = [
         f"{name}: {platform}: {context} is unresolved: {reason}"
-        for name, platforms in unresolved.items()
+        for name, platforms in missing.items()
         for platform, contexts in platforms.items()
         for context, reason in contexts.items()
     ]
-    raise UnresolvedError(*lines, hint=f"what could be pinned is; {_way_out(lines)}")
+    return UnresolvedError(*lines, hint=f"what could be pinned is; {_way_out(lines)}")
 
 
 def _way_out(lines: Iterable[str]) -> str:
@@ -186,14 +191,36 @@ def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
 
 
 def say_stale(root: Path) -> tuple[str, ...]:
-    """Log which other committed files no longer match the locks, and the command that writes them; return the files."""
-    variants = read_matrix(root)
+    """Log which committed files no longer match the matrix and the locks, and what writes them; return the files."""
     found: list[str] = []
-    for command, check in (("docs", docs.check), ("ci", workflow.check)):
-        try:
-            check(root, variants)
-        except StaleError as error:
-            files = [problem.partition(": outdated")[0].removeprefix(f"{root}/") for problem in error.problems]
-            log(f"stale now: {', '.join(files)}: run `invoke {command}`")
-            found += files
+    for command, files in _stale(root):
+        if files:
+            log(f"stale now: {', '.join(files)}: run `./inv {command}`")
+        found += files
     return tuple(found)
+
+
+def _stale(root: Path) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each command with the files that it must write. The CI files follow from locks that are current."""
+    variants = read_matrix(root)
+    old = [variant for variant in variants if lockfile.problems(root, variant)]
+    for variant in old:
+        yield f"lock --target {variant.id}", [f"images/{variant.id}/lock.json"]
+    rendered = (lambda each=each: render.check(root, each, _read(root, each)) for each in variants if each not in old)
+    yield "render", [file for check in rendered for file in _outdated(root, check)]
+    yield "docs", _outdated(root, lambda: docs.check(root, variants))
+    if not old:
+        yield "ci", _outdated(root, lambda: workflow.check(root, variants))
+
+
+def _read(root: Path, variant: Variant) -> Lock:
+    return lockfile.read_lock(lockfile.path_of(root, variant.id))
+
+
+def _outdated(root: Path, check: Callable[[], None]) -> Sequence[str]:
+    """Return the files that a check finds outdated."""
+    try:
+        check()
+    except StaleError as error:
+        return [problem.partition(": ")[0].removeprefix(f"{root}/") for problem in error.problems]
+    return ()
