@@ -75,7 +75,7 @@ def test_an_interrupted_build_says_so_and_leaves_no_traceback(small: Small) -> N
     assert "Traceback" not in stderr
 
 
-def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_resume(small: Small, tmp_path: Path) -> None:
+def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_start_again(small: Small, tmp_path: Path) -> None:
     words = ["build", "--target", VARIANT, "--offline", "--no-cache"]
     command = [sys.executable, str(small.root / "tasks.py"), *words]
     environment = {**small.environment, "TMPDIR": str(tmp_path)}
@@ -83,7 +83,7 @@ def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_resume(small: 
         command, environment, awaited="uv pip", then=lambda process: os.killpg(process.pid, signal.SIGINT)
     )
     assert stopped == 130
-    assert terminal.lines(written)[-1] == f"interrupted; to resume, run: ./inv {' '.join(words)}"
+    assert terminal.lines(written)[-1] == f"interrupted; to start again, run: ./inv {' '.join(words)}"
     assert small.leftovers() == list(tmp_path.iterdir()) == []
 
     code, written = terminal.run(command, environment, within=300)
