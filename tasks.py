@@ -786,7 +786,7 @@ def test(
     packages: bool = False,  # noqa: PT028
     record: bool = False,  # noqa: PT028
 ) -> None:
-    """Run the linters and the tests: 15 minutes on two cores."""
+    """Run the linters and the tests: about 20 minutes on two cores."""
     from drydock.repo import quality
 
     quality.run_tests(ROOT, "packages" if packages else kind, every=all, record=record)

@@ -55,7 +55,7 @@ class Session(requests.Session):
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a request.
 
-        Raises requests.Timeout if a header that is waited for does not end, and InvalidURL for a redirect to what is no
+        Raises requests.Timeout if a header that is waited for does not end, and InvalidURL for a redirect to an invalid
         address.
         """
         if not options.get("stream"):

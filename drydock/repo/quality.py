@@ -48,7 +48,7 @@ IMPORT_LINTER = (str(SCRIPTS / "lint-imports"), "--no-cache", "--no-logo")
 
 
 def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = False) -> None:
-    """Run the linters and the tests that take 15 minutes, or one kind of tests; with `every`, the slow ones too.
+    """Run the linters and the usual tests, or one kind of tests; with `every`, the slow ones too.
 
     With `record`, the results of engine tests, slow ones too, are written into proof.json. Raises BuildError if a test
     failed.
