@@ -280,6 +280,10 @@ class Use(NamedTuple):
     """Runtime, graphs, communication buffers and activations."""
     cache: int
     """The KV cache."""
+    length: int = 0
+    """Tokens of the longest sequence that its engine serves; 0 if only vLLM knows."""
+    tokens: int = 0
+    """Tokens that its engine's KV cache holds in such sequences; 0 if only vLLM knows."""
 
 
 class RankPlan(NamedTuple):

@@ -18,7 +18,7 @@ from entrypoints.decide.parallelism.demand import Demand, read_demand
 from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.geometry import Geometry
-from entrypoints.request.flags import CACHE_BYTES, UTILISATION
+from entrypoints.request.flags import CACHE_BYTES, LENGTH, UTILISATION
 from entrypoints.request.vllm_flags import parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -130,7 +130,7 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
         f" {gib(space)} are available"
     )
     instead = f"{length}: vLLM would refuse to start, or never run a sequence of this length"
-    return {"--max-model-len": Value(str(longest), because, (instead,))}
+    return {LENGTH: Value(str(longest), because, (instead,))}
 
 
 def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> EntrypointError:
@@ -151,11 +151,20 @@ def uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) -> 
     cache = intents.effective_space(memory, case.given, KV_SPACE) or 0
     server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
     other = server // len(homes) + worker + taken.activations
+    length = int(str(memory[LENGTH].value)) if LENGTH in memory else required(case).length or 0
     for number, home in enumerate(homes):
         node = totals.get(home, case.facts.memory.total)
         share = _user_share(case)
         held = max(0, int(node * share) - worker - taken.weights - taken.activations) if share else cache
-        yield Use(home, number // layout.shards, node // homes.count(home), taken.weights, other, held)
+        total, tokens = node // homes.count(home), _tokens(case, layout, size, held, length)
+        yield Use(home, number // layout.shards, total, taken.weights, other, held, length, tokens)
+
+
+def _tokens(case: Case, layout: Layout, size: int, held: int, length: int) -> int:
+    """Return the tokens that a rank's KV cache holds in sequences of this length; 0 if only vLLM knows."""
+    geometry = case.model.geometry
+    one = geometry.kv_bytes(length, kv_element_bytes(case, size), layout.tensor) if geometry else 0
+    return held * length // one if one else 0
 
 
 def _user_share(case: Case) -> float:

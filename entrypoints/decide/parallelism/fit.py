@@ -113,7 +113,8 @@ def _uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterato
     used, world = choice.room, min(choice.split.world, len(devices))
     for rank, device in enumerate(devices):
         total = device.memory_total or case.memory.total
-        yield Use(device.number, rank // world, total, used.weights, used.other, max(0, used.left))
+        cache, tokens = max(0, used.left), choice.tokens or 0
+        yield Use(device.number, rank // world, total, used.weights, used.other, cache, choice.length or 0, tokens)
 
 
 def _groups(case: FitCase, split: Split) -> int:
