@@ -496,6 +496,28 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
 
 
 @verb(
+    positional=["model"],
+    help=JSON
+    | {
+        "model": "hub id of the model, or a folder with its config.json",
+        "hosts": "folder with recorded hosts (facts --record) [default: those that come with drydock]",
+        "length": "tokens of the longest sequence, prompt and answer [default: the model's]",
+        "concurrency": "sequences at a time",
+    },
+)
+def size(_: Context, model: str, hosts: str = "", length: int = 0, concurrency: int = 0, json: bool = False) -> None:
+    """Print which machines serve a model: how many of each, with which split, how long and how many requests."""
+    from drydock.topology import size as sizing
+
+    words = (
+        *(("--max-model-len", str(length)) * bool(length)),
+        *(("--concurrency", str(concurrency)) * bool(concurrency)),
+    )
+    found = sizing.sizes(model, sizing.machines(hosts), words)
+    emit(dumps([each._asdict() for each in found]) if json else sizing.as_text(model, found, terminal_columns()))
+
+
+@verb(
     iterable=["env", "volume"],
     help=OR_AUTO
     | {
@@ -822,8 +844,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, doctor, matrix, schema, fetch, render, update, bake, build, verify, audit, publish, inspect, diff, demo,
-    entrypoint, run, prove, test, docs, lint, requirements,
+    engine, doctor, matrix, size, schema, fetch, render, update, bake, build, verify, audit, publish, inspect, diff,
+    demo, entrypoint, run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(

@@ -42,9 +42,12 @@ _WITH_VARIABLES = (
 )
 """Program that calls the entrypoint as its __main__.py does, with more variables as data."""
 
-_CHECK_FAILED = 3
-_USAGE = 2
+_USAGE, _CHECK_FAILED, _DOES_NOT_FIT = 2, 3, 5
 """Exit codes in entrypoints/core/errors.py."""
+
+
+class DoesNotFitError(HostError):
+    """The model does not fit the memory of the machine."""
 
 
 def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[list[str], dict[str, str]]:
@@ -119,5 +122,6 @@ def answer(variant: Variant, words: Sequence[str], given: Mapping[str, str], roo
 def failure(code: int, text: str) -> InputError | HostError:
     """Return the error for an exit code of the entrypoint and what it wrote to standard error."""
     message, _, hint = text.strip().removeprefix("drydock: ").partition("\n\nhint: ")
-    kind = InputError if code == _USAGE else HostError
+    kinds: dict[int, type[InputError | HostError]] = {_USAGE: InputError, _DOES_NOT_FIT: DoesNotFitError}
+    kind = kinds.get(code, HostError)
     return kind(message or f"the entrypoint ended with {code}", hint=hint)

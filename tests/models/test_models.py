@@ -51,7 +51,12 @@ def test_there_are_forty_models() -> None:
 
 @pytest.mark.golden
 @pytest.mark.parametrize(
-    ("file", "page"), [(decisions.HERE / "decisions.md", decisions.page), (published.PAGE, published.page)]
+    ("file", "page"),
+    [
+        (decisions.HERE / "decisions.md", decisions.page),
+        (decisions.SIZES, decisions.sizes),
+        (published.PAGE, published.page),
+    ],
 )
 def test_the_pages_are_what_is_decided(file: Path, page: Callable[[], str]) -> None:
     assert file.read_text() == page(), "read the difference, then run tests/support/decisions.py"

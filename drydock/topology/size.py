@@ -1,0 +1,185 @@
+"""Which machines serve a model, and how: the entrypoint's plan on each recorded host, in a row. IO.
+
+It answers what is asked before hardware is bought or borrowed. Each plan is what the image would decide there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import HostError, InputError
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from drydock.run import auto, entrypoint
+from drydock.topology.init import find_hosts
+
+HOSTS = ROOT / "tests" / "hosts"
+"""Recorded hosts that come with drydock, each in a folder ACCELERATOR-MACHINE."""
+VARIANT = "variant"
+"""File next to such a host.json that names its variant, where that is not the accelerator's default."""
+COUNTS = (1, 2, 4, 8, 16)
+"""Equal machines that are tried for one server."""
+_ADDRESS = "192.0.2.1"
+"""Of the first of several machines, which are imagined: from the range for documentation, RFC 5737."""
+_SPLIT = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
+_EXPERTS, _SEQUENCES = "--enable-expert-parallel", "--max-num-seqs"
+_SEVERITIES = ("FAIL", "UNKNOWN", "WARN", "INFO")
+
+Ask = Callable[[Sequence[str]], Any]
+"""Words after `plan` → what `plan --json` prints. Raises DoesNotFitError, HostError and InputError."""
+
+
+class Recorded(NamedTuple):
+    """A recorded host, and the image that serves there."""
+
+    name: str
+    path: Path
+    variant: Variant
+
+
+class Size(NamedTuple):
+    """How a machine, or several equal ones, serve a model."""
+
+    machine: str
+    devices: str
+    variant: str
+    hosts: int = 0
+    """Machines for one server; 0 if it is not served."""
+    split: str = ""
+    """Parallelism: tp4 tensor, pp2 pipeline, dp2 data parallel, ep experts whole on each rank."""
+    length: int = 0
+    """Tokens of the longest sequence, prompt and answer; 0 if only vLLM knows."""
+    requests: int = 0
+    """Sequences of that length at a time; 0 if only vLLM knows."""
+    tokens: int = 0
+    """Tokens that the KV cache holds; 0 if only vLLM knows."""
+    finding: str = ""
+    """The worst finding: severity and id; empty if there is none."""
+    because: str = ""
+    """Why it is not served."""
+    is_too_small: bool = False
+    """Whether it is not served because the model does not fit the memory."""
+
+
+def machines(folder: str = "") -> list[Recorded]:
+    """Return the recorded hosts of a folder, each with the variant of `--target auto`; without one those of drydock.
+
+    Raises InputError and HostError.
+    """
+    if folder:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = sorted(find_hosts(Path(folder)).items())
+            variants = pool.map(lambda host: auto.resolve(auto.AUTO, str(host[1])), found)
+            return [Recorded(name, path, variant) for (name, path), variant in zip(found, variants, strict=True)]
+    variants_of = read_matrix(ROOT)
+    return [_own(variants_of, path) for path in sorted(HOSTS.glob("*/host.json"))]
+
+
+def _own(variants: Sequence[Variant], path: Path) -> Recorded:
+    name, named = path.parent.name, path.with_name(VARIANT)
+    target = named.read_text(encoding="utf-8").strip() if named.is_file() else name.partition("-")[0]
+    return Recorded(name, path, find(variants, target))
+
+
+def sizes(model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Size]:
+    """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [*pool.map(lambda machine: _size(machine, ("--model", model, *words)), found)]
+
+
+def _size(machine: Recorded, words: Sequence[str]) -> Size:
+    root = ("--root", str(machine.path))
+
+    def ask(more: Sequence[str]) -> Any:
+        return entrypoint.answer(machine.variant, ("plan", "--json", *root, *words, *more), {})
+
+    facts = entrypoint.ask(machine.variant, "facts", str(machine.path))
+    return size_of(Size(machine.name, devices(facts), machine.variant.id), ask)
+
+
+def size_of(empty: Size, ask: Ask) -> Size:
+    """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError."""
+    because, is_too_small = "", False
+    for count in COUNTS:
+        try:
+            plan = ask(("--nnodes", str(count), "--node-rank", "0", "--master-addr", _ADDRESS) if count > 1 else ())
+        except entrypoint.DoesNotFitError as error:
+            because, is_too_small = because or error.problems[0], True
+        except (HostError, InputError) as error:
+            if count == 1 and isinstance(error, InputError):
+                raise
+            because = because or error.problems[0]
+            break  # another number of machines does not help
+        else:
+            return _served(empty, plan, count)
+    return empty._replace(because=because, is_too_small=is_too_small)
+
+
+def _served(empty: Size, plan: Mapping[str, Any], hosts: int) -> Size:
+    argv, uses = plan["argv"], plan["uses"]
+    values = {flag: _value(argv, flag) for flag in _SPLIT}
+    parts = [f"{short}{values[flag]}" for flag, short in _SPLIT.items() if values[flag] > 1]
+    engines = values["--data-parallel-size"]
+    length, tokens = (uses[0]["length"], uses[0]["tokens"] * engines) if uses else (0, 0)
+    requests = tokens // length if length else 0
+    most = _value(argv, _SEQUENCES) * engines if _SEQUENCES in argv else requests
+    split = " ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1"
+    wrong = [each for each in plan["findings"] if each["severity"] in _SEVERITIES]
+    worst = min(wrong, key=lambda each: _SEVERITIES.index(each["severity"]), default=None)
+    finding = f"{worst['severity']} {worst['id']}" if worst else ""
+    return empty._replace(
+        hosts=hosts, split=split, length=length, requests=min(requests, most), tokens=tokens, finding=finding
+    )
+
+
+def _value(argv: Sequence[str], flag: str) -> int:
+    return int(argv[argv.index(flag) + 1]) if flag in argv else 1
+
+
+def devices(facts: Mapping[str, Any]) -> str:
+    """Return the devices of a machine in words, such as 8 x NVIDIA H100 80GB HBM3; the processor if there is none."""
+    kinds: dict[str, int] = {}
+    for device in facts["devices"]:
+        name = str(device["name"] or device["architecture"])
+        kinds[name] = kinds.get(name, 0) + 1
+    processor = facts["processor"]["model"] or facts["processor"]["architecture"]
+    return ", ".join(f"{count} x {name}" for name, count in kinds.items()) or f"{len(facts['nodes'])} x {processor}"
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+_COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "worst finding")
+
+
+def as_text(model: str, found: Sequence[Size], columns: int) -> str:
+    """Format rows as a table, then the machines that do not serve the model, with the reason."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in _COLUMNS:
+        table.add_column(name, justify="left" if name in ("machine", "split", "worst finding") else "right")
+    for size in found:
+        if size.hosts:
+            table.add_row(*cells(size))
+    console = Console(width=columns, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    lines = [f"{model}: the fewest machines of each kind for one server", ""]
+    lines += [line.rstrip() for line in capture.get().splitlines()] if table.row_count else []
+    small = [size.machine for size in found if size.is_too_small]
+    lines += ["", f"too small, also {COUNTS[-1]} of them: {', '.join(small)}"] if small else []
+    others = [size for size in found if not size.hosts and not size.is_too_small]
+    lines += ["", *(f"not {size.machine}: {size.because}" for size in others)] if others else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def cells(size: Size) -> tuple[str, ...]:
+    """Return a row's texts, in the order of the columns. What only vLLM knows is `?`."""
+    numbers = (f"{number:,}" if number else "?" for number in (size.length, size.requests, size.tokens))
+    return (size.machine, str(size.hosts), size.split, *numbers, size.finding)

@@ -1,0 +1,80 @@
+"""`./inv size`: the fewest machines that serve a model, from the plans of the image's entrypoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from drydock.core.errors import HostError, InputError
+from drydock.run.entrypoint import DoesNotFitError
+from drydock.topology import size
+
+EMPTY = size.Size("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
+PLAN = {
+    "argv": ["vllm", "--tensor-parallel-size", "8", "--data-parallel-size", "2", "--enable-expert-parallel"],
+    "uses": [{"length": 1000, "tokens": 5500}],
+    "findings": [
+        {"severity": "PASS", "id": "A-001"},
+        {"severity": "INFO", "id": "A-002"},
+        {"severity": "FAIL", "id": "A-003"},
+    ],
+}
+
+
+class Image:
+    """An image's plan that needs so many machines, or refuses any number with `error`."""
+
+    def __init__(self, plan: dict[str, Any], hosts: int = 1, error: Exception | None = None) -> None:
+        self.plan, self.hosts, self.error = plan, hosts, error
+        self.asked: list[Sequence[str]] = []
+
+    def __call__(self, words: Sequence[str]) -> Any:
+        self.asked.append(words)
+        count = int(words[1]) if words else 1
+        if count >= self.hosts:
+            return self.plan
+        raise self.error if self.error and count > 1 else DoesNotFitError("with -tp 8: weights take too much")
+
+
+def test_a_plan_is_a_row() -> None:
+    found = size.size_of(EMPTY, Image(PLAN))
+    assert found == EMPTY._replace(
+        hosts=1, split="tp8 dp2 ep", length=1000, requests=11, tokens=11_000, finding="FAIL A-003"
+    )
+
+
+def test_requests_are_no_more_than_the_server_runs_at_a_time() -> None:
+    limited = PLAN | {"argv": [*PLAN["argv"], "--max-num-seqs", "3"]}
+    assert size.size_of(EMPTY, Image(limited)).requests == 6
+
+
+def test_what_does_not_fit_one_machine_is_asked_of_more() -> None:
+    image = Image(PLAN, hosts=4)
+    assert size.size_of(EMPTY, image).hosts == 4
+    assert [tuple(words[:2]) for words in image.asked] == [(), ("--nnodes", "2"), ("--nnodes", "4")]
+
+
+def test_what_fits_nowhere_says_why() -> None:
+    found = size.size_of(EMPTY, Image(PLAN, hosts=99))
+    assert (found.hosts, found.is_too_small) == (0, True)
+    alone = size.size_of(EMPTY, Image(PLAN, hosts=99, error=HostError("serves on one host only")))
+    assert alone.because == "with -tp 8: weights take too much"
+    text = size.as_text("m", [found, alone._replace(machine="b", is_too_small=False)], 100)
+    assert "too small, also 16 of them: h100-8x" in text
+    assert "not b: with -tp 8" in text
+
+
+def test_a_wrong_word_is_the_users_error() -> None:
+    def refuse(_: Sequence[str]) -> Any:
+        raise InputError("--max-model-len 99999: the model supports 4096 tokens")
+
+    with pytest.raises(InputError, match="99999"):
+        size.size_of(EMPTY, refuse)
+
+
+def test_the_recorded_hosts_have_their_variants() -> None:
+    variants = {machine.name: machine.variant.accelerator for machine in size.machines()}
+    assert variants["cuda-h100-8x"] == "cuda"
+    assert all(name.partition("-")[0] == accelerator for name, accelerator in variants.items())
