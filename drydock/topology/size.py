@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
     variant: Variant
 
 
-class Size(NamedTuple):
+class Capacity(NamedTuple):
     """How a machine, or several equal ones, serve a model."""
 
     machine: str
@@ -89,23 +89,23 @@ def _own(variants: Sequence[Variant], path: Path) -> Recorded:
     return Recorded(name, path, find(variants, target))
 
 
-def sizes(model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Size]:
+def sizes(model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Capacity]:
     """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return [*pool.map(lambda machine: _size(machine, ("--model", model, *words)), found)]
 
 
-def _size(machine: Recorded, words: Sequence[str]) -> Size:
+def _size(machine: Recorded, words: Sequence[str]) -> Capacity:
     root = ("--root", str(machine.path))
 
     def ask(more: Sequence[str]) -> Any:
         return entrypoint.answer(machine.variant, ("plan", "--json", *root, *words, *more), {})
 
     facts = entrypoint.ask(machine.variant, "facts", str(machine.path))
-    return size_of(Size(machine.name, devices(facts), machine.variant.id), ask)
+    return size_of(Capacity(machine.name, devices(facts), machine.variant.id), ask)
 
 
-def size_of(empty: Size, ask: Ask) -> Size:
+def size_of(empty: Capacity, ask: Ask) -> Capacity:
     """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError."""
     because, is_too_small = "", False
     for count in COUNTS:
@@ -123,7 +123,7 @@ def size_of(empty: Size, ask: Ask) -> Size:
     return empty._replace(because=because, is_too_small=is_too_small)
 
 
-def _served(empty: Size, plan: Mapping[str, Any], hosts: int) -> Size:
+def _served(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
     argv, uses = plan["argv"], plan["uses"]
     values = {flag: _value(argv, flag) for flag in _SPLIT}
     parts = [f"{short}{values[flag]}" for flag, short in _SPLIT.items() if values[flag] > 1]
@@ -159,7 +159,7 @@ def devices(facts: Mapping[str, Any]) -> str:
 _COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "worst finding")
 
 
-def as_text(model: str, found: Sequence[Size], columns: int) -> str:
+def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
     """Format rows as a table, then the machines that do not serve the model, with the reason."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in _COLUMNS:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from drydock.core.errors import HostError
 from drydock.run.entrypoint import DoesNotFitError
-from drydock.topology.size import Size, size_of
+from drydock.topology.size import Capacity, size_of
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
 from entrypoints.core.records import to_json
 from entrypoints.model.read import ModelFacts
@@ -177,7 +177,7 @@ def _size(machine: Machine, model: ModelFacts) -> str:
         except EntrypointError as error:
             raise (DoesNotFitError if error.code == DOES_NOT_FIT else HostError)(error.message) from error
 
-    found = size_of(Size("", "", ""), ask)
+    found = size_of(Capacity("", "", ""), ask)
     if not found.hosts:
         return REFUSED
     count = f"{found.hosts} x " if found.hosts > 1 else ""

@@ -11,7 +11,7 @@ from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology import size
 
-EMPTY = size.Size("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
+EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
     "argv": ["vllm", "--tensor-parallel-size", "8", "--data-parallel-size", "2", "--enable-expert-parallel"],
     "uses": [{"length": 1000, "tokens": 5500}],
