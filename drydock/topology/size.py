@@ -179,7 +179,7 @@ def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def cells(size: Size) -> tuple[str, ...]:
+def cells(size: Capacity) -> tuple[str, ...]:
     """Return a row's texts, in the order of the columns. What only vLLM knows is `?`."""
     numbers = (f"{number:,}" if number else "?" for number in (size.length, size.requests, size.tokens))
     return (size.machine, str(size.hosts), size.split, *numbers, size.finding)
