@@ -53,7 +53,7 @@ LONGEST = 7.0
 LARGEST_SKEW = 300.0
 """Seconds that this machine's clock may differ from a server's: signatures and tokens are refused for more."""
 LEAST_FREE = 20_000_000_000
-"""Bytes that an image and what it is built from take, if no target says more."""
+"""Bytes that an image and what it is built from take, if no lock says more: of a base image no lock has the size."""
 ROOM = 4
 """How often the bytes of a lock's files are needed: the files, the layers, the layout and the engine's image."""
 PROBE = "pip"
@@ -158,7 +158,9 @@ def _engine() -> str:
 def _disk(pins: LockedPlatform | None, env: Mapping[str, str]) -> str:
     folder = cache_home(env)
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    free, needed = shutil.disk_usage(there).free, ROOM * sum(_sizes(pins)) or LEAST_FREE
+    free, needed = shutil.disk_usage(there).free, ROOM * sum(_sizes(pins))
+    if pins is None or isinstance(pins.base, LockedImageBase):
+        needed = max(needed, LEAST_FREE)
     said = f"{folder}:{byte_count(free, None)} free, a build needs{byte_count(needed, None)}"
     if free < needed:
         raise DiskFullError(said, hint="docker builder prune; or set DRYDOCK_CACHE to a folder on a larger disk")
@@ -217,6 +219,9 @@ def _servers(
         hint = f'set PIP_INDEX_URL (or pip.conf); or in {file}: indexes: {{"{key}": "https://MIRROR/simple"}}'
         page, absent = page_of(rewritten(index, mirrors.indexes), package), GoneError if pages[1:] else IndexFailedError
         yield Question("index", partial(_ask, page, reached, dates, hint, absent))
+    for place in places.find_links:
+        folder = place if "://" in place else Path(place).absolute().as_uri()
+        yield Question("find-links", partial(_ask, folder, reached, dates, "correct PIP_FIND_LINKS, or pip.conf"), WARN)
     if not isinstance(base, LockedImageBase):
         hint = f'set DRYDOCK_DEBIAN_MIRROR; or in {file}: indexes: {{{DEBIAN}: "https://MIRROR/debian"}}'
         for root in debs.read_mirrors(env).main:

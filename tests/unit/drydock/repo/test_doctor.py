@@ -108,6 +108,17 @@ def test_one_of_several_indexes_may_lack_a_package(machine: Machine) -> None:
     assert (extra.state, extra.found.rpartition(": ")[2]) == (doctor.WARN, "the server answered 404")
 
 
+def test_a_folder_of_wheels_that_is_not_there_is_named(machine: Machine, tmp_path: Path) -> None:
+    machine.env["PIP_FIND_LINKS"] = str(tmp_path / "wheels")
+    found = machine.examine()["find-links"]
+    assert (found.state, found.found) == (doctor.WARN, f"file://{tmp_path}/wheels: no such file or folder")
+
+
+def test_a_base_image_needs_room_of_unknown_size(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LEAST_FREE", 1 << 60)
+    assert machine.examine()["disk"].state == doctor.FAIL
+
+
 def test_a_check_that_takes_too_long_has_failed(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
     monkeypatch.setattr(doctor, "LONGEST", 1.0)
     monkeypatch.setattr(daemon, "find", lambda: time.sleep(60))
