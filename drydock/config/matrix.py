@@ -265,7 +265,7 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
 
 _MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
-_ADDED = ("trim", "system_sources")
+_ADDED = ("trim", "system_sources", "recommended")
 """Lists that are added to what is inherited; other lists replace it."""
 
 
@@ -364,9 +364,13 @@ def _check_sources(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
 def _check_settings(
     path: KeyPath, holder: Accelerator | Stack | MatrixRow, document: YamlDocument
 ) -> Iterator[Problem]:
-    for name in holder.serve:
-        if not name.startswith("--"):
-            yield document.problem((*path, "serve", name), "not a vLLM flag"), f"write --{name}, or move it to env"
+    advised = () if isinstance(holder, Accelerator) else holder.recommended
+    flags = [
+        (("serve",), holder.serve),
+        *((("recommended", place, "serve"), it.serve) for place, it in enumerate(advised)),
+    ]
+    for where, name in ((where, name) for where, settings in flags for name in settings if not name.startswith("--")):
+        yield document.problem((*path, *where, name), "not a vLLM flag"), f"write --{name}, or move it to env"
     for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
@@ -486,6 +490,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "thresholds": thresholds,
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
+            "recommended": (*stack.recommended, *row.recommended),
             "replaces": tuple(sorted(old for old, instead in matrix.retired.items() if instead == name)),
             "kv_transfer": _transfer(stack, accelerator),
         }

@@ -6,9 +6,9 @@ Names of distributions are normalised (lower case, hyphens). Sizes are bytes, ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
@@ -276,6 +276,39 @@ class PublicIndex(Record):
     source: Source
 
 
+class Circumstances(Record):
+    """When a recommendation is meant: every condition that is set must hold."""
+
+    model: OneLine = Field(
+        default="", description="Optional: glob of the hub id, such as Qwen/*, or of the folder's name."
+    )
+    architecture: OneLine = Field(default="", description="Optional: the model's, such as Qwen3ForCausalLM.")
+    card: OneLine = Field(default="", description="Optional: architecture of all devices, as `facts` prints it.")
+    devices: int = Field(default=0, ge=0, description="Optional: number of devices in the container.")
+
+    @model_validator(mode="after")
+    def _is_not_always(self) -> Self:
+        if not (self.model or self.architecture or self.card or self.devices):
+            raise ValueError("one condition or more; what always holds belongs in `serve` of the stack or row")
+        return self
+
+
+class Recommendation(Record):
+    """Flags of vLLM for a model on some devices, from your own measurements; `plan` shows them with their reason."""
+
+    when: Circumstances
+    serve: Serve
+
+
+Recommendations = Annotated[
+    tuple[Recommendation, ...],
+    Field(
+        description="Flags for a model on some devices: stronger than decisions, weaker than the user's own flags.",
+        exclude_if=lambda found: not found,  # the key must not change profiles of images without any
+    ),
+]
+
+
 class StackContents(Record):
     """What goes into an image; shared by stacks and variants."""
 
@@ -314,6 +347,7 @@ class Serving(Record):
     """Answers that a correct stack gives; checked before the server reports ready."""
     conversions: tuple[Conversion, ...] = ()
     """Vendor scripts with which the image can convert models."""
+    recommended: Recommendations = ()
 
 
 class Stack(StackContents, Serving):
@@ -369,6 +403,7 @@ class MatrixRow(Listed):
     """Name of a file templates/<accelerator>/stacks/<stack>.yaml, without .yaml."""
     env: Env = {}
     serve: Serve = {}
+    recommended: Recommendations = ()
 
 
 class Matrix(Record):

@@ -1,7 +1,7 @@
 """Precedence of settings, the same on the build side and the image side. Pure.
 
-default → accelerator → stack → variant → decision → environment → command line. The later layer wins. The values it
-overrides are kept, so that each value can be traced to its origin.
+default → accelerator → stack → variant → decision → recommendation → environment → command line. The
+later layer wins. The values it overrides are kept, so that each value can be traced to its origin.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ ACCELERATOR = "accelerator"
 STACK = "stack"
 VARIANT = "variant"
 DECISION = "decision"
+RECOMMENDATION = "recommendation"
 ENVIRONMENT = "environment"
 COMMAND_LINE = "command line"
 
-ORDER = (DEFAULT, ACCELERATOR, STACK, VARIANT, DECISION, ENVIRONMENT, COMMAND_LINE)
+ORDER = (DEFAULT, ACCELERATOR, STACK, VARIANT, DECISION, RECOMMENDATION, ENVIRONMENT, COMMAND_LINE)
 """Every origin, weakest first."""
 
 

@@ -12,7 +12,15 @@ from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.exported import exported
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
-from entrypoints.core.settings_precedence import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
+from entrypoints.core.settings_precedence import (
+    COMMAND_LINE,
+    DECISION,
+    DEFAULT,
+    ENVIRONMENT,
+    RECOMMENDATION,
+    Chosen,
+    cascade,
+)
 from entrypoints.core.units import GIB
 from entrypoints.decide.cpu.executor import PYTHON_PATH
 from entrypoints.decide.parallelism import loading
@@ -23,6 +31,7 @@ from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard
 from entrypoints.plan import ranks as over
+from entrypoints.plan.recommended import recommended
 from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.request.flags import (
@@ -51,6 +60,8 @@ def command(
     """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
     given, secret, exposed = guard.api_key(given)
     given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
+    stated = _command_line(given) | guard.stated(given)
+    given, advised = recommended(profile, facts, model, given)
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
@@ -70,8 +81,9 @@ def command(
     own = {name: value for name, value in _chosen(facts, given).items() if name not in {*exported, PYTHON_PATH}}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
     user = [
+        (RECOMMENDATION, advised),
         (ENVIRONMENT, listed),
-        (COMMAND_LINE, _command_line(given) | guard.stated(given) | secret | _modelscope(given)),
+        (COMMAND_LINE, stated | secret | _modelscope(given)),
     ]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])

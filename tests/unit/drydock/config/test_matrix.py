@@ -78,6 +78,8 @@ CONVERSION = (
     "{kind: float8, text: turns, context: fork, files: [a.py], argv: [a], takes: fp8, gives: model, room: 1, source: a}"
 )
 
+ADVICE = "recommended: [{when: {model: m}, serve: {--max-num-seqs: {value: 8, because: it is fast, source: us}}}]\n"
+
 Problems = Callable[..., tuple[str, ...]]
 
 
@@ -231,6 +233,12 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
             f"{NEW_FILE}: serve.dtype: not a vLLM flag",
             "--dtype",
         ),
+        (
+            ("python:", f"{ADVICE.replace('--', '')}python:"),
+            f"{OLD_FILE}: recommended[0].serve.max-num-seqs: not a vLLM flag",
+            "--max-num-seqs",
+        ),
+        (("python:", f"{ADVICE.replace('model: m', '')}python:"), "recommended[0].when: found {}, expected one condition", ""),
         (("VLLM_A:", "--a:"), f"{OLD_FILE}: env.--a: not an environment variable", "flags belong in serve"),
         (("[newest]", "[cpu]"), "cpu-new.aliases[0]: alias 'cpu' is taken by the accelerator 'cpu'", ""),
         (("[newest]", "[cpu-old]"), "alias 'cpu-old' is taken by the variant 'cpu-old'", ""),
@@ -355,6 +363,13 @@ def test_source_code_that_the_template_compiles_is_added_to_what_is_inherited(wr
 
     assert [source.name for source in find(variants, "cpu-old").sources] == ["jq"]
     assert [source.name for source in find(variants, "cpu-new").sources] == ["jq", "nic"]
+
+
+def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Path]) -> None:
+    row = f"    {ADVICE.replace('model: m', 'devices: 8')}    serve:"
+    variants = read_matrix(write(("python:", f"{ADVICE}python:"), ("    serve:", row)))
+
+    assert [each.when.devices for each in find(variants, "cpu-new").recommended] == [0, 8]
 
 
 @pytest.mark.parametrize(

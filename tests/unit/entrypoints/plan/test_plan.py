@@ -182,3 +182,35 @@ def test_soft_limits_that_are_raised_are_in_the_plan_with_their_reason() -> None
 
     assert made.limits == {"RLIMIT_NOFILE": 4096}
     assert reason(made, "RLIMIT_NOFILE").value == "4096"
+
+
+# --- recommendations ------------------------------------------------------------------------------------------------
+
+ADVICE = {
+    "when": {"model": "smollm2*", "architecture": "", "card": "", "devices": 0},
+    "serve": {"--dtype": {"value": "float32", "because": "measured on our hosts", "source": "our benchmark"}},
+}
+
+
+def advised(**when: object) -> dict[str, Any]:
+    return {**PROFILE, "recommended": [ADVICE | {"when": {**ADVICE["when"], **when}}]}
+
+
+def test_a_recommendation_is_stronger_than_a_decision_and_weaker_than_the_user() -> None:
+    shown = reason(plan(profile=advised()), "--dtype")
+    assert (shown.value, shown.origin, shown.because) == ("float32", "recommendation", "measured on our hosts")
+    assert any(text.startswith("bfloat16 (decision)") for text in shown.instead)
+    mine = plan("--dtype", "half", profile=advised())
+    assert reason(mine, "--dtype").value == "half"
+    assert "float32" not in mine.argv
+
+
+def test_decisions_follow_from_a_recommendation() -> None:
+    twice = plan(profile=advised()).uses[0].weights / plan().uses[0].weights
+    assert twice == 2
+
+
+def test_a_recommendation_is_for_its_model_and_its_devices() -> None:
+    for when in ({"model": "Qwen*"}, {"architecture": "QwenForCausalLM"}, {"card": "gaudi2"}, {"devices": 8}):
+        assert reason(plan(profile=advised(**when)), "--dtype").origin == "decision"
+    assert reason(plan(profile=advised(model="", architecture=SMOLLM2.architecture)), "--dtype").value == "float32"

@@ -1,0 +1,43 @@
+"""What whoever made the image recommends for a model on these devices. Pure.
+
+A recommendation is stronger than a decision and weaker than the user's own flag. Decisions see it as if the user had
+set it, so the rest of the plan follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from entrypoints.core.records import Facts, Value
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Flag, UserFlags
+
+
+def recommended(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags
+) -> tuple[UserFlags, dict[str, Value]]:
+    """Return the flags with those that are recommended here, and the recommended values; a later entry wins."""
+    values: dict[str, Value] = {}
+    for each in profile.get("recommended", ()):
+        if _is_meant(each["when"], facts, model):
+            for name, setting in each["serve"].items():
+                value = setting["value"] if isinstance(setting["value"], bool) else str(setting["value"])
+                values[name] = Value(value, setting["because"])
+    values = {name: value for name, value in values.items() if name not in given.flags}
+    flags = {name: Flag(name, value.value, f"{name} {value.value}, recommended") for name, value in values.items()}
+    return given._replace(flags={**given.flags, **flags}), values
+
+
+def _is_meant(when: Mapping[str, Any], facts: Facts, model: ModelFacts) -> bool:
+    """Return whether every condition holds; one that is empty always does."""
+    from fnmatch import fnmatchcase
+
+    name = model.name.rstrip("/").rpartition("/")[2] if model.local else model.name
+    conditions = (
+        not when["model"] or fnmatchcase(name, when["model"]),
+        not when["architecture"] or model.architecture == when["architecture"],
+        not when["card"] or {device.architecture for device in facts.devices} == {when["card"]},
+        not when["devices"] or len(facts.devices) == when["devices"],
+    )
+    return all(conditions)
