@@ -238,7 +238,11 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
             f"{OLD_FILE}: recommended[0].serve.max-num-seqs: not a vLLM flag",
             "--max-num-seqs",
         ),
-        (("python:", f"{ADVICE.replace('model: m', '')}python:"), "recommended[0].when: found {}, expected one condition", ""),
+        (
+            ("python:", f"{ADVICE.replace('model: m', '')}python:"),
+            "recommended[0].when: found {}, expected one condition",
+            "",
+        ),
         (("VLLM_A:", "--a:"), f"{OLD_FILE}: env.--a: not an environment variable", "flags belong in serve"),
         (("[newest]", "[cpu]"), "cpu-new.aliases[0]: alias 'cpu' is taken by the accelerator 'cpu'", ""),
         (("[newest]", "[cpu-old]"), "alias 'cpu-old' is taken by the variant 'cpu-old'", ""),
