@@ -81,31 +81,6 @@ class Fix(Record):
         return self
 
 
-class Check(Condition):
-    """One tuning check: a condition, and what to say when it is not met."""
-
-    id: FindingId
-    """Stable name, such as CPU-001; never reused for another check."""
-    severity: Literal["INFO", "WARN", "FAIL"]
-    """Severity of the finding if the condition is not met."""
-    scope: Literal["host", "container"]
-    """Where it is fixed: on the host, or in the options of the container."""
-    text: OneLine = Field(description="Required: what is checked and why it matters, one or two sentences.")
-    remediation: OneLine = Field(description="Required: the command or setting that fixes it.")
-    source: Source
-    when: tuple[Condition, ...] = Field(
-        default=(), description="Optional: checked only if all of these conditions are met."
-    )
-    fix: Fix | None = None
-    """The remediation as data, if a script on the host can apply it."""
-
-    @model_validator(mode="after")
-    def _fix_is_for_the_host(self) -> Self:
-        if self.fix and self.scope != "host":
-            raise ValueError("a fix changes the host: set `scope: host`, or remove `fix`")
-        return self
-
-
 def placeholders(template: str) -> set[str]:
     """Return the names in braces that code fills in. Raises ValueError for anything else in braces."""
     names = set()
@@ -124,6 +99,43 @@ def _template(text: str) -> str:
 Template = Annotated[OneLine, AfterValidator(_template)]
 
 
+class Check(Condition):
+    """One tuning check: a condition, and what to say when it is not met, and when it is."""
+
+    id: FindingId
+    """Stable name, such as CPU-001; never reused for another check."""
+    severity: Literal["INFO", "WARN", "FAIL"]
+    """Severity of the finding if the condition is not met."""
+    scope: Literal["host", "container"]
+    """Where it is fixed: on the host, or in the options of the container."""
+    text: Template = Field(
+        description="Required: what is the case if the condition is not met, and why it matters, one or two sentences; "
+        "{found} and {expected} are the values."
+    )
+    passed: OneLine = Field(description="Required: what is the case if the condition is met, one sentence.")
+    remediation: OneLine = Field(description="Required: the command or setting that fixes it.")
+    source: Source
+    when: tuple[Condition, ...] = Field(
+        default=(), description="Optional: checked only if all of these conditions are met."
+    )
+    fix: Fix | None = None
+    """The remediation as data, if a script on the host can apply it."""
+
+    @model_validator(mode="after")
+    def _fix_is_for_the_host(self) -> Self:
+        if self.fix and self.scope != "host":
+            raise ValueError("a fix changes the host: set `scope: host`, or remove `fix`")
+        return self
+
+    @model_validator(mode="after")
+    def _values_exist(self) -> Self:
+        known = {"present": set(), "absent": {"found"}}.get(self.operator, {"found", "expected"})
+        if unknown := placeholders(self.text) - known:
+            given = " and ".join(f"{{{name}}}" for name in sorted(known)) or "no name in braces"
+            raise ValueError(f"text: {{{min(unknown)}}} has no value; a check with {self.operator} has {given}")
+        return self
+
+
 class KnownFinding(Record):
     """What a finding says that code makes; the code gives the id, what it found and expected, and names in braces."""
 
@@ -132,13 +144,16 @@ class KnownFinding(Record):
     scope: Literal["host", "container"]
     """Who can change it."""
     text: Template = Field(description="Required: what is the matter, one or two sentences.")
+    passed: Template = Field(
+        default="", description="Optional: what to say where code reports that nothing is the matter."
+    )
     remediation: Template = Field(description="Required: what to do about it.")
     source: Annotated[Template, Field(description="Required: manual, vendor page, source file or measurement.")]
 
     @property
     def placeholders(self) -> set[str]:
         """Return the names that code fills in."""
-        return placeholders(self.text) | placeholders(self.remediation) | placeholders(self.source)
+        return set().union(*map(placeholders, (self.text, self.passed, self.remediation, self.source)))
 
 
 Findings = Annotated[

@@ -85,8 +85,8 @@ The prefix tells which part reports the finding:
 Some PLAN ids are of one accelerator only: they are older than the prefixes and keep their names.
 [An example](../container.md#check-the-hosts-tuning) shows one finding as `check` prints it.
 
-- The severity is that of a condition that is not met. A check whose condition is met is PASS. A check whose fact cannot
-  be read is UNKNOWN. *host* or *container* says where to fix it.
+- Severity and text are those of a condition that is not met. A check whose condition is met is PASS, with the text
+  `passed` of its file. A check whose fact cannot be read is UNKNOWN. *host* or *container* says where to fix it.
 - *Expected* shows where a check reads its fact in a container, and the value that it expects. Code makes the findings
   that have no such line. The same id can expect another value for another stack.
 - *Fix* says what to do, or names the finding above it with the same fix. `(--fix-script)`: `check --fix-script` prints

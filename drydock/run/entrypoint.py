@@ -61,6 +61,7 @@ def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[
 def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:
     """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code."""
     argv, env = argv_of(variant, words, root)
+    env |= {name: os.environ[name] for name in ("NO_COLOR", "TERM") if name in os.environ}
     os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
 
 

@@ -31,7 +31,7 @@ from entrypoints.cache.entries import (
 )
 from entrypoints.cache.plan import short
 from entrypoints.cache.trust import is_shared, owner, protect, replacer, writer
-from entrypoints.checks.findings import as_text, notice, tell
+from entrypoints.checks.findings import as_log, notice, tell
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.folders import copy, make, make_private, remove, size
 from entrypoints.core.records import CachePlan, Entry
@@ -98,7 +98,7 @@ class Caches:
         if self._others:
             expected = f"files that only uid {os.getuid()} and root can write"
             unused = notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
-            self._say(as_text((tell(self._findings, unused),)))
+            self._say(as_log((tell(self._findings, unused),)))
 
     def _check_volume(self, others: list[str]) -> None:
         """Use private folders instead of the volume, or of its entries, if another user can replace what is there."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
 from entrypoints.core.records import Facts, Finding, Notice, to_json
+from entrypoints.core.text import one_line
 from entrypoints.core.units import MIB
 from entrypoints.facts.derived import UNLIMITED, derive
 
@@ -20,6 +21,10 @@ INFO = "INFO"
 WARN = "WARN"
 FAIL = "FAIL"
 UNKNOWN = "UNKNOWN"
+SEVERITIES = (FAIL, WARN, UNKNOWN, INFO, PASS)
+"""The worst first."""
+INDENT = " " * 8
+"""Before the details of a finding."""
 
 
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
@@ -47,23 +52,32 @@ def notice(number: str, found: str, expected: str, /, **values: str) -> Notice:
     return Notice(number, found, expected, values)
 
 
-def tell(known: Mapping[str, Mapping[str, str]], what: Notice) -> Finding:
+def tell(known: Mapping[str, Mapping[str, str]], what: Notice, *, good: bool | None = False) -> Finding:
     """Make a finding of a notice, with the profile's text for its id.
 
+    `good` is true if nothing is the matter, and None if that is not known.
     Raises INTERNAL if the profile lacks the id, or the values do not match the names in its text.
     """
     words = known.get(what.id)
     if words is None:
         raise EntrypointError(INTERNAL, f"profile.json: findings: no {what.id}", _MISMATCH)
-    templates = (words["text"], words["remediation"], words["source"])
+    templates = (words["text"], words["passed"], words["remediation"], words["source"])
     unused = [name for name in what.values if not any(f"{{{name}}}" in template for template in templates)]
     if unused:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no {{{unused[0]}}} in it", _MISMATCH)
     try:
-        text, remediation, source = (template.format_map(what.values) for template in templates)
+        text, passed, remediation, source = (template.format_map(what.values) for template in templates)
     except KeyError as error:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
-    return Finding(what.id, words["severity"], text, what.found, what.expected, remediation, words["scope"], source)
+    severity, text = _said(words["severity"], text, passed, good=good)
+    return Finding(what.id, severity, text, what.found, what.expected, remediation, words["scope"], source)
+
+
+def _said(severity: str, text: str, passed: str, *, good: bool | None) -> tuple[str, str]:
+    """Return the severity and the text of an outcome."""
+    if good is None:
+        return UNKNOWN, f"This could not be checked: {passed}"
+    return (PASS, passed) if good else (severity, text)
 
 
 _MISMATCH = "the image's entrypoint and its profile.json do not match: build the image again"
@@ -178,16 +192,15 @@ _WORDS = {
 
 
 def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) -> Finding:
-    outcome = met(check, values)
-    found = lookup(check["fact"], values)
-    severity = UNKNOWN if outcome is None else PASS if outcome else check["severity"]
-    expected = _WORDS[check["operator"]].format(_text(check["expected"]))
+    found, wanted = lookup(check["fact"], values), _text(check["expected"])
+    wrong = check["text"].format(found=_short(found), expected=wanted)
+    severity, text = _said(check["severity"], wrong, check["passed"], good=met(check, values))
     return Finding(
         id=check["id"],
         severity=severity,
-        text=check["text"],
+        text=text,
         found=_found(check["fact"], found),
-        expected=expected,
+        expected=_WORDS[check["operator"]].format(wanted),
         remediation=check["remediation"],
         scope=check["scope"],
         source=check["source"],
@@ -203,11 +216,19 @@ _FEW = 12
 def _found(fact: str, value: Any) -> str:
     if value is None:
         return f"{fact} is not known here"
-    if isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value)):
-        return f"{fact}: {len(value)} entries"
+    return f"{fact}: {_short(value)}" if _is_long(value) else f"{fact} = {_short(value)}"
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value))
+
+
+def _short(value: Any) -> str:
+    if _is_long(value):
+        return f"{len(value)} entries"
     if isinstance(value, int) and value >= UNLIMITED // MIB:
-        return f"{fact} = unlimited"
-    return f"{fact} = {_text(value)}"
+        return "unlimited"
+    return _text(value)
 
 
 def _text(value: Any) -> str:
@@ -234,26 +255,48 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     return result
 
 
+def summary(findings: Iterable[Finding]) -> str:
+    """Return how many findings have each severity: `1 FAIL, 3 WARN, 20 PASS`."""
+    number = counts(findings)
+    return ", ".join(f"{number[severity]} {severity}" for severity in SEVERITIES if severity in number) or "no findings"
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Sort findings by severity; those of one severity keep their order."""
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
 def as_text(findings: Iterable[Finding]) -> str:
     """Format findings as text: one line each, and details below those that are not PASS."""
     return "".join(map(_lines, findings))
 
 
-def _lines(finding: Finding) -> str:
-    line = f"{finding.severity:7} {finding.id}  {finding.text}\n"
+def as_log(findings: Iterable[Finding]) -> str:
+    """Format findings as a log: one line each, with what to do and what was found."""
+    return "".join(f"{one_line(' '.join((head(each), '; '.join(details(each)[:2]))))}\n" for each in findings)
+
+
+def head(finding: Finding) -> str:
+    """Return the line of a finding that says what is the case."""
+    return f"{finding.severity:7} {finding.id}  {finding.text}"
+
+
+def details(finding: Finding) -> tuple[str, ...]:
+    """Return what to do about a finding, what was found, and its source; nothing for PASS."""
     if finding.severity == PASS:
-        return line
+        return ()
     place = f" ({finding.read})" if finding.read else ""
     return (
-        f"{line}        found {finding.found}{place}; expected {finding.expected}\n"
-        f"        {finding.scope}: {finding.remediation}\n{_lasting(finding)}        source: {finding.source}\n"
+        f"fix ({finding.scope}): {finding.remediation}",
+        f"found {finding.found}{place}; expected {finding.expected}",
+        f"source: {finding.source}",
     )
 
 
-def _lasting(finding: Finding) -> str:
-    """Return a line on the permanent fix, if the check has one."""
-    words = finding.fix.get("permanent")
-    return f"        permanently: {words} (check --fix-script writes it)\n" if words else ""
+def _lines(finding: Finding) -> str:
+    fix, *based = details(finding) or ("",)
+    below = f"{INDENT}{fix}\n{INDENT}{'; '.join(based)}\n" if based else ""
+    return f"{head(finding)}\n{below}"
 
 
 def as_junit(findings: Iterable[Finding], suite: str) -> str:
@@ -271,7 +314,7 @@ def as_junit(findings: Iterable[Finding], suite: str) -> str:
             detail = ET.SubElement(case, kind)
             detail.text = _xml(_lines(finding))
             if kind == "failure":
-                detail.set("message", _xml(finding.found))
+                detail.set("message", _xml(finding.text))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, INTERNAL, MODEL, OK, USAGE, EntrypointError
-from entrypoints.core.text import emit, one_line, printable, tell
+from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
 from entrypoints.request.flags import API_KEY_VARIABLE, DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION, USE_MODELSCOPE
@@ -84,7 +84,7 @@ def _warm(arguments: Arguments, env: Env) -> int:
 
 def _start(arguments: Arguments, env: Env, run: Any) -> int:
     gc.disable()  # planning makes many records and little garbage
-    from entrypoints.checks.findings import as_text, failed
+    from entrypoints.checks.findings import as_log, failed
     from entrypoints.plan.plan import reasons_text, wrong
 
     profile = read_profile(env)
@@ -94,7 +94,7 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
         offline = model.unanswered.split()[0]
         hint = f"unset {offline}, or {_MOUNT}" if offline in env else f"set HTTPS_PROXY or HF_ENDPOINT, or {_MOUNT}"
         raise EntrypointError(MODEL, model.unknown, hint)
-    say(as_text(wrong(plan.findings)) + reasons_text(plan))
+    say(as_log(wrong(plan.findings)) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
@@ -224,9 +224,8 @@ def _with_workload(intents: Intents) -> Intents:
 
 
 def _check(arguments: Arguments, env: Env) -> int:
-    from entrypoints.checks.findings import as_junit, as_text, failed
+    from entrypoints.checks.findings import as_junit, failed
     from entrypoints.checks.grants import examine
-    from entrypoints.core.records import to_json
 
     profile = read_profile(env)
     facts, host, _ = _probe(arguments, env, profile)
@@ -243,9 +242,13 @@ def _check(arguments: Arguments, env: Env) -> int:
 
         _write("--html", arguments.html, check_page(profile["variant"], facts, findings))
     if arguments.options.json:
-        emit_json(to_json(findings))
+        from entrypoints.core.records import to_json
+
+        emit_json([to_json(each) for each in findings if not arguments.only or each.severity in arguments.only])
     elif "-" not in (arguments.junit, arguments.html):
-        emit(as_text(findings))
+        from entrypoints.checks.report import look, report
+
+        emit_printable(report(findings, profile["variant"], arguments.only, look(env)))
     return CHECK_FAILED if failed(findings) else OK
 
 

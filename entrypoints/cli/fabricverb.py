@@ -84,15 +84,13 @@ def judge(profile: Profile, facts: Facts, place: Place, measured: Measured) -> t
     best = max((figure.bus for figure in measured.figures), default=0.0)
     known, where = profile.get("findings") or {}, f"{counted(measured.ranks, 'rank')} on {counted(place.hosts, 'host')}"
     found = measured.failure or (f"{best:.2f} GB/s" if measured.figures else "told by the first host")
-    works = tell(known, notice("NET-011", found, "right sums on every rank", where=where))
-    findings = [works if measured.failure else works._replace(severity=PASS)]
+    works = notice("NET-011", found, "right sums on every rank", where=where)
+    findings = [tell(known, works, good=not measured.failure)]
     expected = published(profile["thresholds"], facts, place)
     if expected and measured.figures and not measured.failure:
         share = float(profile["thresholds"]["fabric_share"]["value"])
-        slow = tell(
-            known, notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
-        )
-        findings.append(slow if best < share * expected else slow._replace(severity=PASS))
+        fast = notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
+        findings.append(tell(known, fast, good=best >= share * expected))
     return tuple(findings)
 
 

@@ -1,6 +1,6 @@
 """Text of a model folder, a recorded host or a cache entry, in a form that a terminal can show.
 
-Pure, except `emit` and `tell`.
+Pure, except `emit`, `emit_printable` and `tell`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ def printable(text: str) -> str:
 
 def emit(text: str) -> None:
     """Write data to standard output, in printable form. IO. Raises HOST."""
+    emit_printable(printable(text))
+
+
+def emit_printable(text: str) -> None:
+    """Write text to standard output that is printable already, but for its own colours. IO. Raises HOST."""
     try:
-        sys.stdout.write(printable(text))
+        sys.stdout.write(text)
         sys.stdout.flush()
     except (OSError, AttributeError) as error:  # None if standard output was closed before the start
         sys.stdout = None  # or Python fails again at the end, and exits with 120

@@ -38,6 +38,8 @@ _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 """Verbs that parse their own words."""
 _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
+ONLY = "--only"
+_SEVERITIES = ("fail", "warn", "unknown", "info", "pass")
 _ENDS = "--"
 """After it, `bench` passes words to the benchmark program."""
 _SECONDS_AT_MOST = 1_000_000
@@ -56,6 +58,7 @@ class Option(NamedTuple):
 
 FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "bench", "fabric", "facts", "version"), "Print JSON"),
+    ONLY: Option("SEVERITIES", ("check",), f"Print findings of these only: {', '.join(_SEVERITIES)}"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
     "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
     "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
@@ -134,6 +137,8 @@ class Arguments(NamedTuple):
     peers_wait: float = 20.0
     """Seconds."""
     bench: Benchmark = Benchmark()
+    only: tuple[str, ...] = ()
+    """Severities that `check` prints; empty for all but PASS."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -169,6 +174,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         peer_ports=values.get("--peer-ports", ""),
         peers_wait=_seconds(values, "--peers-wait", 60.0 if verb == "fabric" else 20.0),
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
+        only=_only(values.get(ONLY, "")),
     )
 
 
@@ -217,7 +223,8 @@ def _split_flags(words: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], tu
         if word in ("-h", "--help"):
             flags["--help"] = ()
         elif name in FLAGS:
-            flags[name] = _flag_values(name, [value] if equals else [], remaining)
+            found = _flag_values(name, [value] if equals else [], remaining)
+            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name == ONLY else found
         else:
             rest.append(word)
     return flags, tuple(rest)
@@ -249,9 +256,20 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
     for other in ("--root", "--fix-script"):
         if "--peers" in flags and other in flags:
             raise EntrypointError(USAGE, f"--peers cannot be used with {other}", "run check once for each")
-    for flag in ("--json", "--junit", "--html"):
+    for flag in ("--json", "--junit", "--html", ONLY):
         if "--fix-script" in flags and flag in flags:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
+
+
+def _only(text: str) -> tuple[str, ...]:
+    """Parse severities, such as fail,warn. Raises USAGE."""
+    words = text.lower().split(",") if text else []
+    for word in words:
+        if word not in _SEVERITIES:
+            raise EntrypointError(
+                USAGE, f"{ONLY} {text}: unknown severity {word!r}", f"write one or several of {','.join(_SEVERITIES)}"
+            )
+    return tuple(word.upper() for word in words)
 
 
 def _closest(verb: str, word: str) -> str:

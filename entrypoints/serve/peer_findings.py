@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.checks.findings import PASS, UNKNOWN, notice, tell
+from entrypoints.checks.findings import notice, tell
 from entrypoints.core.records import Finding, Notice
 from entrypoints.host.host import Host
 from entrypoints.serve.peers import ObservedPeer, PeerCheck
@@ -46,11 +46,7 @@ def judge_peers(
 
 def as_findings(judged: Iterator[Judged], known: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Return the findings, with the profile's texts."""
-    return tuple(_finding(tell(known, each.notice), good=each.good) for each in judged)
-
-
-def _finding(finding: Finding, *, good: bool | None) -> Finding:
-    return finding._replace(severity=UNKNOWN if good is None else PASS if good else finding.severity)
+    return tuple(tell(known, each.notice, good=each.good) for each in judged)
 
 
 def _own_ports(check: PeerCheck, busy: Mapping[int, str]) -> Iterator[Judged]:

@@ -63,7 +63,8 @@ checks:
     expected: "2.0"
     severity: FAIL
     scope: host
-    text: The rods are oiled.
+    text: The rods are dry.
+    passed: The rods are oiled.
     remediation: oil them
     source: this test
 findings:

@@ -101,13 +101,15 @@ def test_there_are_checks_of_every_accelerator() -> None:
 def test_wrong_is_said_with_value_expectation_and_fix_and_right_is_not(check: dict[str, Any], place: str) -> None:
     wrong = host(check, right=False)
     (found,) = judge([check], wrong, {check["fact"]: place})
-    fine = [] if is_statement(check) else [said.severity for said in judge([check], host(check, right=True), {})]
+    fine = [] if is_statement(check) else [said[1:3] for said in judge([check], host(check, right=True), {})]
 
     value = wrong
     for step in check["fact"].split("."):
         value = value.get(step, ABSENT)
     assert found.severity == check["severity"]
-    assert fine == ([] if is_statement(check) else ["PASS"])
+    assert fine == ([] if is_statement(check) else [("PASS", check["passed"])])
+    assert found.text == check["text"].format(found=shown(value), expected=shown(check["expected"]))
+    assert found.text != check["passed"]
     assert found.found.startswith(check["fact"])
     assert found.found != check["fact"]
     assert shown(value) in found.found

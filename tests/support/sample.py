@@ -88,7 +88,14 @@ def told(notices: Iterable[Notice]) -> list[Finding]:
 def check(**changes: Any) -> dict[str, Any]:
     """Make a check as profile.json holds it."""
     plain = {"id": "CPU-001", "fact": "kernel.governor", "operator": "eq", "expected": "performance", "when": []}
-    words = {"severity": "WARN", "scope": "host", "text": "text", "remediation": "mend it", "source": "manual"}
+    words = {
+        "severity": "WARN",
+        "scope": "host",
+        "text": "is {found}",
+        "passed": "is right",
+        "remediation": "mend it",
+        "source": "manual",
+    }
     return {**plain, **words, **changes}
 
 

@@ -22,7 +22,7 @@ from drydock.topology.preflight.node_request import NodeRequest, measured, node_
 from drydock.topology.preflight.pods import check_pods
 from drydock.topology.read import read_topology
 from drydock.topology.render import ansible, chips_of, compose, hosts_of, parts, ranktable
-from entrypoints.checks.findings import FAIL, PASS, as_junit, as_text, counts
+from entrypoints.checks.findings import FAIL, PASS, as_junit, as_text, failed, summary, worst_first
 from entrypoints.core.records import Finding, to_json
 
 FORMATS = ("ansible", "compose", "kubernetes", "local")
@@ -100,10 +100,8 @@ def report(findings: tuple[Finding, ...], junit: str, *, json: bool) -> None:
     if junit:
         with unwritable(Path(junit), "--junit"):
             write_atomically(Path(junit), as_junit(findings, "drydock.topology"))
-    number = counts(findings)
-    shown = [finding for finding in findings if finding.severity != PASS]
-    summary = ", ".join(f"{count} {severity}" for severity, count in sorted(number.items()))
-    emit(dumps(to_json(findings)) if json else f"{as_text(shown)}{summary}\n")
-    if number.get(FAIL):
-        failed = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
-        raise PreflightError(f"the topology is not ready to start: {failed}", hint="each finding says what to do")
+    shown = [finding for finding in worst_first(findings) if finding.severity != PASS]
+    emit(dumps(to_json(findings)) if json else f"{as_text(shown)}{summary(findings)}\n")
+    if failed(findings):
+        ids = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
+        raise PreflightError(f"the topology is not ready to start: {ids}", hint="each finding says what to do")

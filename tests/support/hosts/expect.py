@@ -88,13 +88,17 @@ def opened(changed: dict[str, Any]) -> Host:
 
 def brief(findings: list[dict[str, Any]], profile: dict[str, Any]) -> list[dict[str, Any]]:
     """Return findings as they print, without what is the same in the profile, in the check of the same id."""
-    checks = {check["id"]: _said(check, profile["facts"]) for check in profile["checks"]}
-    return [_brief(finding, checks.get(finding["id"], {})) for finding in findings]
+    checks = {check["id"]: check for check in profile["checks"]}
+    return [
+        _brief(finding, _said(check, finding, profile["facts"]) if (check := checks.get(finding["id"])) else {})
+        for finding in findings
+    ]
 
 
-def _said(check: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    constant = {key: check[key] for key in ("text", "remediation", "scope", "source")}
-    return {**constant, "read": places.get(check["fact"], ""), "fix": {}}
+def _said(check: dict[str, Any], finding: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
+    constant = {key: check[key] for key in ("remediation", "scope", "source")}
+    text = check["passed" if finding["severity"] == "PASS" else "text"]
+    return {**constant, "text": text, "read": places.get(check["fact"], ""), "fix": {}}
 
 
 def _brief(finding: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

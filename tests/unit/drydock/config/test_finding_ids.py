@@ -27,7 +27,8 @@ variants:
   one-1: {stack: one, default: true, platforms: [linux/amd64]}
   two-1: {stack: two, default: true, platforms: [linux/amd64]}
 """
-CHECK = "{id: NUMBER, fact: FACT, operator: present, severity: WARN, scope: host, text: a, remediation: r, source: s}"
+CHECK = """{id: NUMBER, fact: FACT, operator: present, severity: WARN, scope: host, text: a, passed: b, remediation: r,
+  source: s}"""
 WORDS = "{severity: WARN, scope: host, text: TEXT, remediation: r, source: s}"
 
 

@@ -327,7 +327,8 @@ def test_a_stack_that_nothing_uses_may_lack_what_an_image_needs(write: Callable[
 
 def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
     check = (
-        "{id: CPU-001, fact: a.b, operator: present, severity: WARN, scope: host, text: t, remediation: r, source: s}"
+        "{id: CPU-001, fact: a.b, operator: present, severity: WARN, scope: host, text: t, passed: p, remediation: r, "
+        "source: s}"
     )
     found = problems(("title: CPU", f"title: CPU\nchecks: [{check}, {check}]"))
     assert "checks: duplicate check id CPU-001" in found[0]

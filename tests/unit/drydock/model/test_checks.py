@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -82,9 +83,22 @@ def test_a_fix_that_no_script_can_apply_is_refused(wrong: dict[str, Any]) -> Non
         Fix.model_validate(wrong)
 
 
-def test_a_check_of_the_container_has_no_fix_for_the_host() -> None:
-    words = {"id": "A-001", "fact": "derived.nofile", "operator": "present", "severity": "WARN", "text": "t"}
-    with pytest.raises(ValidationError, match="set `scope: host`"):
-        Check.model_validate(
-            {**words, "id": "AB-001", "remediation": "r", "source": "s", "scope": "container", "fix": {"firmware": "x"}}
-        )
+CHECK = {
+    "id": "AB-001", "fact": "derived.nofile", "operator": "present", "severity": "WARN", "scope": "container",
+    "text": "t", "passed": "p", "remediation": "r", "source": "s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fix": {"firmware": "x"}}, "set `scope: host`"),
+        ({"text": "{found} is wrong"}, "text: {found} has no value; a check with present has no name in braces"),
+        ({"operator": "absent", "text": "not {expected}"}, "a check with absent has {found}"),
+        ({"operator": "eq", "text": "{source}"}, "a check with eq has {expected} and {found}"),
+    ],
+)
+def test_a_check_that_cannot_be_told_is_refused(changes: dict[str, Any], message: str) -> None:
+    Check.model_validate(CHECK)
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        Check.model_validate({**CHECK, **changes})

@@ -47,6 +47,18 @@ def test_a_list_contains_one_of_those_expected(expected: Any, outcome: str) -> N
     assert severity(fact="processor.flags", operator="contains", expected=expected) == outcome
 
 
+def test_each_outcome_has_a_text_of_its_own() -> None:
+    said = {"text": "is {found}, not {expected}", "passed": "is right"}
+    cases = ({}, {"expected": "powersave"}, {"fact": "kernel.no_such_knob"})
+    found = findings.evaluate([check(**said, **case) for case in cases], facts())
+
+    assert [(each.severity, each.text) for each in found] == [
+        ("PASS", "is right"),
+        ("WARN", "is performance, not powersave"),
+        ("UNKNOWN", "This could not be checked: is right"),
+    ]
+
+
 def test_a_missing_fact_is_unknown_and_never_passes() -> None:
     assert severity(fact="kernel.no_such_knob") == "UNKNOWN"
     assert severity(fact="kernel.governor.deeper") == "UNKNOWN"
@@ -98,7 +110,16 @@ def test_a_finding_says_where_its_fact_is_read_and_what_lasts() -> None:
     assert (good.read, good.fix) == ("/sys/governor", {})
     assert bad.fix == {"sysctl": {"vm.swappiness": 1}, "permanent": fix["permanent"]}
     assert "found kernel.governor = performance (/sys/governor); expected powersave" in findings.as_text([bad])
-    assert "permanently: vm.swappiness = 1 in /etc/sysctl.d (check --fix-script writes it)\n" in findings.as_text([bad])
+
+
+def test_a_log_has_one_line_for_each_finding() -> None:
+    broken = facts(failures=(Failure("/proc/x", "two\nlines", "one"),))
+
+    assert findings.as_log([*told(findings.unread(broken)), *findings.evaluate([check(expected="x")], broken)]) == (
+        "FAIL    PROBE-001  /proc/x cannot be read or has unexpected contents. fix (container): make /proc/x readable "
+        "in the container, or mount it from the host; found two\\nlines; expected one\n"
+        "WARN    CPU-001  is performance fix (host): mend it; found kernel.governor = performance; expected x\n"
+    )
 
 
 def test_what_is_unlimited_is_called_so_and_a_short_list_is_shown() -> None:
@@ -110,7 +131,14 @@ def test_what_is_unlimited_is_called_so_and_a_short_list_is_shown() -> None:
     assert [finding.found for finding in found] == ["derived.pids = unlimited", "derived.names = HL-225"]
 
 
-WORDS = {"severity": "WARN", "scope": "host", "text": "{what} is off", "remediation": "use {{}}", "source": "{page}"}
+WORDS = {
+    "severity": "WARN",
+    "scope": "host",
+    "text": "{what} is off",
+    "passed": "{what} is on",
+    "remediation": "use {{}}",
+    "source": "{page}",
+}
 
 
 def test_a_notice_gets_its_text_from_the_profile() -> None:
@@ -120,6 +148,9 @@ def test_a_notice_gets_its_text_from_the_profile() -> None:
 
     assert (told.id, told.severity, told.scope, told.found, told.expected) == ("CPU-001", "WARN", "host", "a", "b")
     assert (told.text, told.remediation, told.source) == ("{page.__class__} is off", "use {}", "page 1")
+    good, unknown = (findings.tell({"CPU-001": WORDS}, said, good=good) for good in (True, None))
+    assert good[1:3] == ("PASS", "{page.__class__} is on")
+    assert unknown[1:3] == ("UNKNOWN", "This could not be checked: {page.__class__} is on")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from entrypoints.cli import cli
 from entrypoints.core import errors
+from tests.support import terminal
 from tests.support.hosts import expect
 from tests.support.loopback import Loopback
 from tests.support.sample import CONFIG, PROFILE, check, write_model
@@ -529,6 +530,28 @@ def test_the_fix_is_data_in_json(wrong: Path) -> None:
 
     assert ran.returncode == errors.CHECK_FAILED
     assert json.loads(ran.stdout)[0]["fix"] == {"sysctl": {"vm.swappiness": 10}}
+
+
+def test_check_wraps_and_colours_on_a_terminal_only(wrong: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "check"]
+    env = {"DRYDOCK_PROFILE": str(wrong), "COLUMNS": "40"}
+    (code, coloured), (_, plain) = (terminal.run(command, {**env, **more}) for more in ({}, {"NO_COLOR": "1"}))
+    piped = start(wrong, "check", COLUMNS="40").stdout
+
+    assert code == errors.CHECK_FAILED
+    assert terminal.COLOURS.search(coloured)
+    assert "\x1b" not in plain + piped
+    assert terminal.lines(coloured) == terminal.lines(plain)
+    assert max(map(len, terminal.lines(plain))) <= 40 < max(map(len, piped.splitlines()))
+    assert plain.split() == piped.split()
+
+
+def test_only_chooses_what_is_printed_not_what_is_written(wrong: Path, tmp_path: Path) -> None:
+    ran = run(wrong, "check", "--only", "pass", "--json", "--junit", str(tmp_path / "checks.xml"))
+
+    assert (ran.returncode, json.loads(ran.stdout)) == (errors.CHECK_FAILED, [])
+    assert "HOST-004" in (tmp_path / "checks.xml").read_text()
+    assert run(wrong, "check", "--only", "pass").stdout == "cpu-test: 1 FAIL\n"
 
 
 @pytest.mark.parametrize(

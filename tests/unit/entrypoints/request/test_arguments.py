@@ -78,10 +78,21 @@ def test_health_keeps_its_words() -> None:
         (("serve", "--root", "x"), "--root requires --exec"),
         (("check", "--jsn"), "unknown argument '--jsn'\n\nhint: did you mean --json?"),
         (("version", "loudly"), "flags of version: --json"),
+        (
+            ("check", "--only", "bad"),
+            "--only bad: unknown severity 'bad'\n\nhint: write one or several of fail,warn,unk",
+        ),
+        (("check", "--only", "fail,"), "--only fail,: unknown severity ''"),
+        (("check", "--only", "fail", "--fix-script"), "--only cannot be used with --fix-script"),
     ],
 )
 def test_misplaced_and_invalid_flags_are_refused(argv: tuple[str, ...], message: str) -> None:
     assert message in str(refused(*argv))
+
+
+def test_only_takes_severities_in_a_list_and_again() -> None:
+    assert parse_arguments(("check",)).only == ()
+    assert parse_arguments(("check", "--only", "Fail,warn", "--only=pass")).only == ("FAIL", "WARN", "PASS")
 
 
 def test_serve_accepts_a_recorded_host_with_exec() -> None:
