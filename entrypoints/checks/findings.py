@@ -69,12 +69,12 @@ def tell(known: Mapping[str, Mapping[str, str]], what: Notice, *, good: bool | N
         text, passed, remediation, source = (template.format_map(what.values) for template in templates)
     except KeyError as error:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
-    severity, text = _said(words["severity"], text, passed, good=good)
+    severity, text = outcome(words["severity"], text, passed, good=good)
     return Finding(what.id, severity, text, what.found, what.expected, remediation, words["scope"], source)
 
 
-def _said(severity: str, text: str, passed: str, *, good: bool | None) -> tuple[str, str]:
-    """Return the severity and the text of an outcome."""
+def outcome(severity: str, text: str, passed: str, *, good: bool | None) -> tuple[str, str]:
+    """Return the severity and the text of an outcome; `good` is None if it is not known."""
     if good is None:
         return UNKNOWN, f"This could not be checked: {passed}"
     return (PASS, passed) if good else (severity, text)
@@ -194,7 +194,7 @@ _WORDS = {
 def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) -> Finding:
     found, wanted = lookup(check["fact"], values), _text(check["expected"])
     wrong = check["text"].format(found=_short(found), expected=wanted)
-    severity, text = _said(check["severity"], wrong, check["passed"], good=met(check, values))
+    severity, text = outcome(check["severity"], wrong, check["passed"], good=met(check, values))
     return Finding(
         id=check["id"],
         severity=severity,

@@ -12,9 +12,9 @@ from drydock.topology.findings import FINDINGS
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import Chip, NodeImage, NodeResponse, Output, read_facts, read_findings
 from drydock.topology.render.chips import address as chip_address
+from entrypoints.checks.findings import FAIL, INFO, PASS, WARN, outcome
 from entrypoints.core.records import Finding
 
-PASS, INFO, WARN, FAIL, UNKNOWN = "PASS", "INFO", "WARN", "FAIL", "UNKNOWN"
 CHECKED = (0, 3)
 """Exit codes of an image's check that ran."""
 FIGURES = ("NET-011", "NET-012")
@@ -73,8 +73,8 @@ def _seen(asked: NodeRequest, answer: NodeResponse) -> SeenNode:
 def _finding(number: str, node: str, found: str, expected: str, *, good: bool | None, bad: str = FAIL) -> Finding:
     """Return a finding; `good` is None if it is not known."""
     known = FINDINGS[number]
-    severity = UNKNOWN if good is None else PASS if good else bad
-    text = known.text.format(f"node {node}")
+    texts = (each.format(f"node {node}") for each in (known.text, known.passed))
+    severity, text = outcome(bad, *texts, good=good)
     return Finding(number, severity, text, f"{node}: {found}", expected, known.remediation, "host", known.source)
 
 
