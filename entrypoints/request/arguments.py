@@ -58,7 +58,7 @@ class Option(NamedTuple):
 
 FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "bench", "fabric", "facts", "version"), "Print JSON"),
-    ONLY: Option("SEVERITIES", ("check",), f"Print findings of these only: {', '.join(_SEVERITIES)}"),
+    ONLY: Option("SEVERITIES", ("check",), f"Print findings of these severities only: {','.join(_SEVERITIES)}"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
     "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
     "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
