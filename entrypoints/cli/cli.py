@@ -84,7 +84,7 @@ def _warm(arguments: Arguments, env: Env) -> int:
 
 def _start(arguments: Arguments, env: Env, run: Any) -> int:
     gc.disable()  # planning makes many records and little garbage
-    from entrypoints.checks.findings import as_log, failed
+    from entrypoints.checks.findings import as_log, failed, worst_first
     from entrypoints.plan.plan import reasons_text, wrong
 
     profile = read_profile(env)
@@ -94,7 +94,7 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
         offline = model.unanswered.split()[0]
         hint = f"unset {offline}, or {_MOUNT}" if offline in env else f"set HTTPS_PROXY or HF_ENDPOINT, or {_MOUNT}"
         raise EntrypointError(MODEL, model.unknown, hint)
-    say(as_log(wrong(plan.findings)) + reasons_text(plan))
+    say(as_log(worst_first(wrong(plan.findings))) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
@@ -115,6 +115,7 @@ def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> 
 
 def _plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.checks.findings import as_text as findings_text
+    from entrypoints.checks.findings import worst_first
     from entrypoints.plan.plan import as_json, as_text, worth_reading
 
     if arguments.diff:
@@ -129,7 +130,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
         emit_json(as_json(plan))
     elif arguments.html != "-":
         emit(as_text(plan))
-        say(findings_text(worth_reading(profile, plan.findings)))
+        say(findings_text(worst_first(worth_reading(profile, plan.findings))))
     return OK
 
 
