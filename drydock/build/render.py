@@ -71,6 +71,7 @@ def labels(variant: Variant) -> dict[str, str]:
     """Return the image's labels. They are part of the digest, so none of them changes from build to build."""
     base = variant.base
     named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
+    named |= {"io.drydock.support": variant.support.summary} if variant.support else {}
     return named | {
         "org.opencontainers.image.title": _title(variant),
         "org.opencontainers.image.description": variant.summary,

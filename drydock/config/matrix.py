@@ -153,6 +153,7 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
         "base": f"debian:{base.suite}" if base.kind == "debian" else base.reference,
         "platforms": list(variant.platforms),
         "hermetic": variant.hermetic,
+        "support": variant.support.summary if variant.support else "",
         "oldest_engine": variant.compression.oldest.model_dump(),
         **state._asdict(),
         "unresolved": list(state.unresolved),
@@ -400,6 +401,12 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
             yield document.problem((*path, "stack"), f"unknown stack {row.stack!r}: {text}"), nearest(row.stack, files)
         if not row.platforms:
             yield document.problem((*path, "platforms"), "expected at least one platform"), ""
+        if row.support and row.support.instead not in {*matrix.variants} - {name}:
+            text = f"unknown variant {row.support.instead!r}"
+            yield (
+                document.problem((*path, "support", "instead"), text),
+                nearest(row.support.instead, {*matrix.variants} - {name}),
+            )
         if row.hermetic == bool(row.not_hermetic_because):
             text = "hermetic: false requires not_hermetic_because, and the reverse"
             yield document.problem(path, text), ""
@@ -470,7 +477,7 @@ _FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables
 
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
-    checks = (*accelerator.checks, *stack.checks)
+    checks = (*accelerator.checks, *stack.checks, *((row.support.check(),) if row.support else ()))
     thresholds = {**accelerator.thresholds, **stack.thresholds}
     return Variant.model_validate(
         part(StackContents, stack)

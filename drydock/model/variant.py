@@ -6,13 +6,14 @@ Names of distributions are normalised (lower case, hyphens). Sizes are bytes, ti
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
-from drydock.model.checks import Check, Findings, Places
+from drydock.model.checks import Check, Condition, Findings, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.names import (
     AbsolutePath,
@@ -297,6 +298,7 @@ class Recommendation(Record):
     """Flags of vLLM for a model on some devices, from your own measurements; `plan` shows them with their reason."""
 
     when: Circumstances
+    """For which model and devices."""
     serve: Serve
 
 
@@ -377,6 +379,37 @@ class Stack(StackContents, Serving):
     kv_transfer: Transfers = ()
 
 
+class Support(Record):
+    """How long a row stays rebuildable, and what replaces it. A row without it is kept without a date."""
+
+    until: date
+    """Last day on which it is rebuilt for new vulnerabilities, such as 2027-12-31; `check` warns after it."""
+    instead: Identifier
+    """Variant for the same devices, or their successors."""
+
+    @property
+    def summary(self) -> str:
+        """Return it in words."""
+        return f"until {self.until.isoformat()}, then {self.instead}"
+
+    def check(self) -> Check:
+        """Return the check that the day has not passed."""
+        end = datetime.combine(self.until, time.max, UTC)
+        return Check(
+            id="IMG-001",
+            fact="kernel.clock",
+            operator="lte",
+            expected=int(end.timestamp()),
+            severity="WARN",
+            scope="container",
+            text=f"This image was supported until {self.until.isoformat()}. It is not rebuilt for new vulnerabilities.",
+            passed=f"This image is supported until {self.until.isoformat()}.",
+            remediation=f"use the variant {self.instead}",
+            source="matrix.yaml, support",
+            when=(Condition(fact="kernel.clock", operator="present"),),
+        )
+
+
 class Listed(Record):
     """How the matrix lists a variant."""
 
@@ -394,6 +427,8 @@ class Listed(Record):
     """Whether the build works without a network."""
     not_hermetic_because: OneLine = ""
     """Why the build needs a network; only with hermetic: false."""
+    support: Support | None = None
+    """How long it stays rebuildable."""
 
 
 class MatrixRow(Listed):

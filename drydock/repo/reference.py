@@ -114,6 +114,7 @@ def owners_of(variants: Sequence[Variant]) -> dict[str, str]:
 
 _MEANINGS = {
     "HOST": "settings of any host",
+    "IMG": "the image itself",
     "NET": "the network between hosts, and between devices",
     "PLAN": "decisions that accelerators share",
     "PROBE": "facts that could not be read",

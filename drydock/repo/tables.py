@@ -88,7 +88,9 @@ def text(found: Sequence[Mapping[str, Any]], columns: int = WIDEST) -> str:
     console = Console(width=min(columns, WIDEST), color_system=None)
     with console.capture() as capture:
         console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    kept = [f"{row['id']}: supported {row['support']}" for row in found if row["support"]]
+    return "".join(f"{line}\n" for line in (*lines, *([""] if kept else []), *kept))
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.build import render
 from drydock.config.matrix import State, describe, find, read_matrix
 from drydock.core.errors import InputError, TargetError
 from drydock.core.paths import ROOT
@@ -173,6 +174,7 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         "base": "debian:bookworm",
         "platforms": ["linux/amd64", "linux/arm64"],
         "hermetic": True,
+        "support": "",
         "oldest_engine": {"docker": "23.0", "containerd": "1.5"},
         "locked": False,
         "unresolved": ["base"],
@@ -242,6 +244,11 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
             ("python:", f"{ADVICE.replace('model: m', '')}python:"),
             "recommended[0].when: found {}, expected one condition",
             "",
+        ),
+        (
+            ("stack: old, ", 'stack: old, support: {until: "2027-06-30", instead: cpu-old}, '),
+            "variants.cpu-old.support.instead: unknown variant 'cpu-old'",
+            "did you mean 'cpu-new'?",
         ),
         (("VLLM_A:", "--a:"), f"{OLD_FILE}: env.--a: not an environment variable", "flags belong in serve"),
         (("[newest]", "[cpu]"), "cpu-new.aliases[0]: alias 'cpu' is taken by the accelerator 'cpu'", ""),
@@ -368,6 +375,17 @@ def test_source_code_that_the_template_compiles_is_added_to_what_is_inherited(wr
 
     assert [source.name for source in find(variants, "cpu-old").sources] == ["jq"]
     assert [source.name for source in find(variants, "cpu-new").sources] == ["jq", "nic"]
+
+
+def test_a_row_is_supported_until_a_day_and_check_warns_after_it(write: Callable[..., Path]) -> None:
+    row = 'stack: old, support: {until: "2027-06-30", instead: cpu-new}, '
+    old, new = (find(read_matrix(write(("stack: old, ", row))), name) for name in ("cpu-old", "cpu-new"))
+
+    (check,) = (check for check in old.checks if check.id == "IMG-001")
+    assert (check.fact, check.operator, check.expected) == ("kernel.clock", "lte", 1814399999)  # 2027-06-30T23:59:59Z
+    assert render.labels(old)["io.drydock.support"] == "until 2027-06-30, then cpu-new"
+    assert "io.drydock.support" not in render.labels(new)
+    assert describe(old, State(locked=False, unresolved=(), proof="none", date="", digest=""))["support"]
 
 
 def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Path]) -> None:
