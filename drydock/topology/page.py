@@ -6,25 +6,29 @@ image's `plan --html`.
 
 from __future__ import annotations
 
-import shlex
-from html import escape
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from drydock.core.paths import ROOT
-from drydock.topology.plan_model import Rank, Replica, TopologyPlan
+from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
+from entrypoints.cli.page_frame import Figure, command, command_lines, frame, shortened, split_words, summary
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.records import Reason
+from entrypoints.core.text import counted
 
-FRAME = ROOT / "entrypoints" / "cli" / "page.html"
 SECTIONS = "page.html.j2"
 TONES = {"prefill": "e0", "decode": "e2", "serve": "e3", "router": "e1"}
 """Role → its colour, a class of the frame's style."""
+_FINDING = re.compile(r"([A-Z]+-\d+): (?:(FAIL|UNKNOWN|WARN): )?(.*)", re.DOTALL)
+_SHORT = {"prefill": "P", "decode": "D"}
 
 
 def page(made: TopologyPlan) -> str:
-    """Return the page: nodes with their ranks, commands, reasons and what needs attention."""
+    """Return the page: the answer, nodes with their ranks, commands with their reasons and what needs attention."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -34,19 +38,51 @@ def page(made: TopologyPlan) -> str:
         keep_trailing_newline=True,
     )
     nodes = [{"name": name, **node} for name, node in sorted(_nodes(made).items())]
+    findings = [_finding(line) for line in made.findings]
     sections = environment.get_template(SECTIONS).render(
-        plan=made,
         nodes=nodes,
+        findings=findings,
+        also=_command({}, (), made.reasons),
         servers=[_server(replica) for replica in made.replicas],
-        router=shlex.join(made.router.argv) if made.router else "",
+        router=_command({}, made.router.argv, ()) if made.router else "",
         tones=TONES,
     )
-    return Template(FRAME.read_text(encoding="utf-8")).substitute(
-        title=escape(f"Plan for {made.model}"),
-        variant=escape(made.variant),
-        host=f"{len(nodes)} nodes" if len(nodes) > 1 else "one node",
-        sections=sections,
-    )
+    about = (counted(len(nodes), "node"), f"variant {made.variant}", f"image {made.image}")
+    return frame("Plan for", made.model, about, _answer(made, findings), (sections,))
+
+
+def _answer(made: TopologyPlan, findings: list[dict[str, str]]) -> Iterator[Figure]:
+    """Yield how many servers there are, how those of each group compute, where clients ask, and the worst finding."""
+    roles = [replica.role for replica in made.replicas]
+    split = "".join(f"{roles.count(role)}{short}" for role, short in _SHORT.items() if role in roles)
+    servers = counted(len(roles), "server")
+    words = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles))
+    yield Figure(split or servers, f"{servers}: {words}" if split else "each answers requests")
+    for group in {replica.group: replica for replica in made.replicas}.values():
+        settings = _settings(group.ranks[0].argv)
+        length = settings.get("--max-model-len", "")
+        longest = f", up to {int(length):,} tokens" if length.isdecimal() else ""
+        each = f"{counted(len(group.ranks), 'node')} a server{longest}"
+        yield Figure(split_words(settings), f"{group.group}: {each}", TONES[group.role])
+    if made.router:
+        yield Figure(f"port {made.router.port}", f"the router on {made.router.node} answers clients", TONES["router"])
+    severities = [each["severity"] for each in findings]
+    worst = min(findings, key=lambda each: ("FAIL", "UNKNOWN", "WARN").index(each["severity"]), default=None)
+    text = f"{worst['id']}: {shortened(worst['text'])}" if worst else ""
+    yield summary({name: severities.count(name) for name in severities}, text)
+
+
+def _settings(argv: tuple[str, ...]) -> dict[str, str]:
+    """Return the flags of a command with their values."""
+    lines = (line.partition(" ") for line in command_lines(argv))
+    return {flag: value or "true" for flag, _, value in lines}
+
+
+def _finding(line: str) -> dict[str, str]:
+    """Return a finding's parts; those of topologies are warnings."""
+    match = _FINDING.fullmatch(line)
+    name, severity, text = match.groups() if match else ("", "", line)
+    return {"id": name, "severity": severity or "WARN", "text": text}
 
 
 def _nodes(made: TopologyPlan) -> dict[str, dict[str, Any]]:
@@ -68,22 +104,21 @@ def _title(replica: Replica, rank: Rank) -> str:
 
 
 def _lines(rank: Rank) -> list[str]:
-    devices = [f"devices {', '.join(map(str, rank.devices))}"] if rank.devices else []
-    return [*devices, *(f"{purpose} {port}" for purpose, port in rank.ports.items())]
+    split = split_words(_settings(rank.argv))
+    devices = f"{split} on devices {format_id_list(rank.devices)}" if rank.devices else split
+    return [devices, ", ".join(f"{purpose} {port}" for purpose, port in rank.ports.items())]
 
 
 def _server(replica: Replica) -> dict[str, Any]:
+    """Return a server's title, and the command of each of its nodes; the reasons are at the first."""
     commands = [
-        {
-            "node": rank.node,
-            "text": "\n".join(
-                [*(f"{name}={shlex.quote(value)} \\" for name, value in rank.env.items()), shlex.join(rank.argv)]
-            ),
-        }
+        {"node": rank.node, "text": _command(rank.env, rank.argv, () if rank.rank else replica.reasons)}
         for rank in replica.ranks
     ]
-    return {
-        "title": f"{replica.group} {replica.number} ({replica.role})",
-        "commands": commands,
-        "reasons": replica.reasons,
-    }
+    role = "" if replica.role == replica.group else f" ({replica.role})"
+    return {"title": f"{replica.group} {replica.number}{role}", "commands": commands, "first": replica.number == 0}
+
+
+def _command(env: Mapping[str, str], argv: tuple[str, ...], reasons: tuple[Because, ...]) -> Markup:
+    given = (Reason(each.setting, each.value, "", each.because, each.instead) for each in reasons)
+    return Markup(command(env, argv, given))  # noqa: S704 - `command` has escaped it

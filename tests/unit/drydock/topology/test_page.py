@@ -45,6 +45,22 @@ def test_the_page_has_every_node_command_and_reason(tmp_path: Path) -> None:
     assert "vllm-router --host" in words
 
 
+def test_the_answer_comes_first(tmp_path: Path) -> None:
+    head = page(planned(EXAMPLES / "2p1d-omni.yaml", tmp_path)).partition("<section>")[0]
+    answer = ("DeepSeek-R1", "2P1D", "TP 16 + EP", "DP 32 + EP", "port 7000", "6 WARN")
+    assert not [text for text in answer if f"{text}</" not in head]
+    assert "prefill: 1 node a server, up to 32,000 tokens" in head
+
+
+def test_findings_are_marked_by_severity(tmp_path: Path) -> None:
+    made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
+    findings = ("TOPO-001: node n runs nothing; add it", "HOST-001: FAIL: The governor is powersave. Found: x, on n")
+    text = page(made.model_copy(update={"findings": findings}))
+    assert "<b>1 FAIL</b><span>HOST-001: The governor is powersave; 1 WARN</span>" in text
+    assert '<article class="warn"><h3><span>WARN</span> TOPO-001</h3>' in text
+    assert "<b>No findings</b>" in page(made.model_copy(update={"findings": ()}))
+
+
 def test_a_text_of_a_plan_stays_a_text(tmp_path: Path) -> None:
     made = planned(EXAMPLES / "cpu-trio.yaml", tmp_path)
     hostile = Because(setting="<script>alert(1)</script>", value="{{ 7 * 7 }}", because="<img src=x onerror=y>")

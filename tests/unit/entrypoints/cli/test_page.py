@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from html.parser import HTMLParser
+from shlex import join
+
+import pytest
 
 from entrypoints.checks.grants import examine
-from entrypoints.cli.page import check_page, plan_page
-from entrypoints.core.errors import EntrypointError
-from entrypoints.core.records import Facts, Reason, ServePlan, Use
+from entrypoints.cli.page import check_page, plan_page, refusal_page
+from entrypoints.cli.page_frame import command_lines
+from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
+from entrypoints.core.records import Facts, RankPlan, Reason, ServePlan, Use
 from entrypoints.core.units import GIB
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
@@ -90,18 +96,93 @@ def test_a_plan_gives_no_device_more_memory_than_it_has(name: str) -> None:
         assert use.weights + use.other + use.cache <= use.total
 
 
-def test_a_page_shows_which_devices_serve_and_which_are_idle() -> None:
+def h100(uses: tuple[Use, ...], **settings: str) -> str:
+    """Return the page of a plan for eight H100."""
     facts = expect.read("cuda-h100-8x", expect.profile_of("cuda-h100-8x"))
-    uses = tuple(Use(number, number // 2, 80 * GIB, 30 * GIB, 2 * GIB, 40 * GIB) for number in range(4))
-    plan = ServePlan(("vllm",), {}, (), (), "m", "", 0, uses=uses)
+    reasons = tuple(Reason(f"--{name.replace('_', '-')}", value, "default", "why") for name, value in settings.items())
+    return plan_page("cuda", facts, ServePlan(("vllm",), {}, reasons, (), "m", "", 0, uses=uses))
 
-    page = plan_page("cuda", facts, plan)
+
+def test_a_page_shows_which_devices_serve_and_which_are_idle() -> None:
+    uses = tuple(Use(number, number // 2, 80 * GIB, 30 * GIB, 2 * GIB, 40 * GIB) for number in range(4))
+
+    page = h100(uses, tensor_parallel_size="2", data_parallel_size="2")
 
     assert "2 engines on 4 of 8 devices" in page
     assert page.count('class="device e0"') == page.count('class="device e1"') == 2
     assert page.count('class="device idle"') == 4
-    assert page.count('<div class="row">') == 4
-    assert "30 GiB + 2.0 GiB + 40 GiB + 8.0 GiB" in page
+    assert "<b>device 3</b><br>engine 1, rank 1<" in page
+
+
+def test_equal_devices_share_one_labelled_bar() -> None:
+    uses = tuple(Use(number, 0, 80 * GIB, 30 * GIB, 2 * GIB, 40 * GIB) for number in range(4))
+    larger = Use(4, 0, 96 * GIB, 30 * GIB, 2 * GIB, 56 * GIB)
+
+    page = Page(h100((*uses, larger))).text
+
+    assert "devices 0-3, each 80 GiB" in page
+    assert "30 GiB weights2.0 GiB runtime, graphs and activations40 GiB KV cache8.0 GiB left free" in page
+    assert "device 4, 96 GiB" in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer"),
+    [
+        ({"tensor_parallel_size": "4", "data_parallel_size": "2"}, ("TP 4 x DP 2", "32,768 tokens", "82 requests")),
+        ({"tensor_parallel_size": "8", "enable_expert_parallel": "true"}, ("TP 8 + EP", "41 requests")),
+        ({"pipeline_parallel_size": "2", "max_num_seqs": "1"}, ("PP 2", "1 request")),
+    ],
+)
+def test_the_answer_comes_first(settings: dict[str, str], answer: tuple[str, ...]) -> None:
+    uses = tuple(Use(number, 0, 80 * GIB, 0, 0, 0, 32768, 41 * 32768 + 9) for number in range(8))
+
+    head = h100(uses, **settings).partition("<section>")[0]
+
+    assert not [text for text in (*answer, "No findings") if f"<b>{text}</b>" not in head]
+
+
+def test_what_only_vllm_knows_is_said() -> None:
+    assert "<b>Length unknown</b>" in h100((Use(0, 0, 80 * GIB, 0, 0, 0),))
+
+
+def test_a_command_has_one_flag_a_line_with_its_reason_and_its_caches_are_folded_away() -> None:
+    facts, plan = PLANS["cuda-h100-8x"]
+    page = plan_page("cuda", facts, plan)
+    reason = next(each for each in plan.reasons if each.setting == "--dtype")
+
+    folded = page[page.index("variables for caches below /cache") : page.index("</details>\n</details>")]
+
+    assert " ".join(command_lines(plan.argv)) == join(plan.argv)
+    assert "-m vllm.entrypoints.openai.api_server" in command_lines(plan.argv)[0]
+    assert f"<code>--dtype {reason.value} \\</code> <span>{escape(reason.because)}" in page
+    assert [name for name in plan.env if f"<code>{name}=" in folded] == [
+        name for name, value in plan.env.items() if value.startswith("/cache/")
+    ]
+    assert page.count("--trust-remote-code = false") == 1, "a reason without a flag is listed after the command"
+
+
+def test_the_page_of_several_hosts_has_the_command_of_each() -> None:
+    ranks = tuple(RankPlan(rank, ("vllm", f"--node-rank={rank}"), {}, (("ray", "start"),)) for rank in range(2))
+    plan = ServePlan(("vllm",), {}, (), (), "m", "", 0, ranks=ranks)
+
+    page = Page(plan_page("cpu", sample.facts(), plan)).text
+
+    assert all(f"The command of host {rank}" in page and f"--node-rank={rank}" in page for rank in range(2))
+    assert page.count("ray start") == 2
+
+
+def test_the_page_of_a_model_that_does_not_fit_says_so_and_what_helps() -> None:
+    profile = expect.profile_of("cuda-h100-8x")
+    facts = expect.read("cuda-h100-8x", profile)
+    error = EntrypointError(DOES_NOT_FIT, "<model>: weights take 82 GiB", "--nnodes 2 fits")
+
+    page = refusal_page("cuda", facts, error, examine(profile, facts))
+
+    head, _, rest = page.partition("<section>")
+    wanted = ("&lt;model&gt;</h1>", "Does not fit</b><span>weights take 82 GiB<", "--nnodes 2 fits")
+    assert not [text for text in wanted if text not in head]
+    assert "device 7" in rest
+    assert "<article" in rest
 
 
 def test_a_host_without_devices_shows_its_nodes_and_their_engines() -> None:
@@ -109,20 +190,25 @@ def test_a_host_without_devices_shows_its_nodes_and_their_engines() -> None:
 
     page = plan_page("cpu", facts, plan)
 
-    assert page.count('class="node e') == len({use.number for use in plan.uses})
+    assert page.count('<p class="device e') == len({use.number for use in plan.uses})
     assert "<svg" not in page
 
 
-def test_the_page_of_a_check_lists_failures_first_and_counts_what_passes() -> None:
+def test_the_page_of_a_check_counts_first_and_what_passes_can_be_opened() -> None:
     profile = expect.profile_of("habana-gaudi2e-untuned")
     facts = expect.read("habana-gaudi2e-untuned", profile)
     findings = examine(profile, facts)
 
-    page = check_page("habana", facts, findings)
+    head, _, rest = check_page("habana", facts, findings).partition("<section>")
 
-    places = [page.index(f'class="{severity}"') for severity in ("fail", "warn")]
+    passed = [finding for finding in findings if finding.severity == "PASS"]
+    shown = [severity for severity in ("FAIL", "UNKNOWN", "WARN", "INFO", "PASS") if f" {severity}</b>" in head]
+    assert shown == list(dict.fromkeys(re.findall(r"<b>\d+ (\w+)</b>", head)))
+    assert f"<b>{len(passed)} PASS</b>" in head
+    places = [rest.index(f'class="{severity}"') for severity in ("fail", "warn", "pass")]
     assert places == sorted(places)
-    assert f"{sum(finding.severity == 'PASS' for finding in findings)} checks pass" in page
+    opened = rest[rest.index(f"<details><summary>{len(passed)} checks passed</summary>") :]
+    assert not [finding.id for finding in passed if finding.id not in opened]
 
 
 def test_text_of_the_host_and_the_user_is_escaped_and_nothing_is_loaded() -> None:
