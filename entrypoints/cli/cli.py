@@ -9,7 +9,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
@@ -121,7 +121,12 @@ def _plan(arguments: Arguments, env: Env) -> int:
     if arguments.diff:
         return _diff(arguments)
     profile = read_profile(env)
-    facts, _, plan = _plan_for(arguments, env, profile)
+    try:
+        facts, _, plan = _plan_for(arguments, env, profile)
+    except EntrypointError as error:
+        if arguments.html and error.code == DOES_NOT_FIT:
+            _write_refusal(arguments, env, profile, error)
+        raise
     if arguments.html:
         from entrypoints.cli.page import plan_page
 
@@ -132,6 +137,15 @@ def _plan(arguments: Arguments, env: Env) -> int:
         emit(as_text(plan))
         say(findings_text(worst_first(worth_reading(profile, plan.findings))))
     return OK
+
+
+def _write_refusal(arguments: Arguments, env: Env, profile: Mapping[str, Any], error: EntrypointError) -> None:
+    """Write the page of a model that does not fit. Raises USAGE."""
+    from entrypoints.checks.grants import examine
+    from entrypoints.cli.page import refusal_page
+
+    facts, _, _ = _probe(arguments, env, profile)
+    _write("--html", arguments.html, refusal_page(profile["variant"], facts, error, examine(profile, facts)))
 
 
 def _diff(arguments: Arguments) -> int:

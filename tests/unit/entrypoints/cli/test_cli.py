@@ -209,6 +209,16 @@ def test_plan_and_check_write_a_page(profile: Path, model: str, tmp_path: Path) 
     assert run(profile, "plan", model, "--html", "/no/such/page").returncode == errors.USAGE
 
 
+def test_plan_writes_a_page_of_a_model_that_does_not_fit(profile: Path, tmp_path: Path) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    large = str(write_model(tmp_path / "large", elements=1 << 34))
+    ran = run(profile, "plan", large, "--root", recorded, "--html", "-")
+
+    assert ran.returncode == errors.DOES_NOT_FIT
+    assert "<b>Does not fit</b>" in ran.stdout
+    assert f"drydock: {large}: " in ran.stderr
+
+
 def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -> None:
     failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
     profile.write_text(json.dumps({**PROFILE, "checks": [failing]}))
