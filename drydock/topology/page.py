@@ -15,7 +15,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
-from entrypoints.cli.page_frame import Figure, command, command_lines, frame, shortened, split_words, summary
+from entrypoints.cli.page_frame import (
+    SEVERITIES,
+    Figure,
+    command,
+    command_lines,
+    frame,
+    shortened,
+    split_words,
+    summary,
+)
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Reason
 from entrypoints.core.text import counted
@@ -67,7 +76,7 @@ def _answer(made: TopologyPlan, findings: list[dict[str, str]]) -> Iterator[Figu
     if made.router:
         yield Figure(f"port {made.router.port}", f"the router on {made.router.node} answers clients", TONES["router"])
     severities = [each["severity"] for each in findings]
-    worst = min(findings, key=lambda each: ("FAIL", "UNKNOWN", "WARN").index(each["severity"]), default=None)
+    worst = min(findings, key=lambda each: SEVERITIES.index(each["severity"]), default=None)
     text = f"{worst['id']}: {shortened(worst['text'])}" if worst else ""
     yield summary({name: severities.count(name) for name in severities}, text)
 

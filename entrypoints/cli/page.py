@@ -18,7 +18,7 @@ from entrypoints.core.text import counted
 from entrypoints.plan.plan import redacted
 from entrypoints.request.flags import DATA, PIPELINE, SEQUENCES, TENSOR
 
-_OPEN = ("FAIL", "UNKNOWN", "WARN")
+_OPEN = ("FAIL", "WARN", "UNKNOWN")
 """Findings that need attention; the others can be opened."""
 
 
@@ -28,14 +28,16 @@ def plan_page(variant: str, facts: Facts, plan: ServePlan) -> str:
     settings = {reason.setting: reason.value for reason in shown.reasons}
     tensor = int(settings.get(TENSOR) or 1)
     cache = facts.mounts.get("cache")
+    group = (f"host {shown.group.rank} of {shown.group.hosts}, from 0, with its local ranks",) if shown.group else ()
+    others = [each for each in shown.ranks if not shown.group or each.rank != shown.group.rank]
     words = command(shown.env, shown.argv, shown.reasons, cache.path if cache else "")
     sections = (
         *_pictures(facts, shown.uses, tensor),
-        section("Command", "".join(map(_before, shown.before)) + words + "".join(map(_rank, shown.ranks))),
+        section("Command", "".join(map(_before, shown.before)) + words + "".join(map(_rank, others))),
         section("Findings", _findings(shown.findings)),
     )
     answer = (*_answer(shown, settings, tensor), _worst(shown.findings))
-    return frame("Plan for", shown.model, _about(variant, facts), answer, sections)
+    return frame("Plan for", shown.model, (*_about(variant, facts), *group), answer, sections)
 
 
 def refusal_page(variant: str, facts: Facts, error: EntrypointError, findings: Iterable[Finding]) -> str:
@@ -105,7 +107,8 @@ def _counts(findings: tuple[Finding, ...]) -> tuple[Figure, ...]:
     for severity, count in _by_severity(findings).items():
         first = [shortened(each.text) for each in findings if each.severity == severity and severity in _OPEN][:2]
         rest = [f"and {count - len(first)} more"] if first and count > len(first) else []
-        figures.append(Figure(f"{count} {severity}", "; ".join((*first, *rest)), severity.lower()))
+        text = f"of {counted(len(findings), 'check')}" if severity == "PASS" else "; ".join((*first, *rest))
+        figures.append(Figure(f"{count} {severity}", text, severity.lower()))
     return tuple(figures)
 
 

@@ -16,7 +16,7 @@ from entrypoints.core.records import Reason
 from entrypoints.core.text import counted
 from entrypoints.request.flags import DATA, EXPERT, PIPELINE, TENSOR
 
-SEVERITIES = ("FAIL", "UNKNOWN", "WARN", "INFO", "PASS")
+SEVERITIES = ("FAIL", "WARN", "UNKNOWN", "INFO", "PASS")
 """Worst first."""
 
 

@@ -13,7 +13,7 @@ from entrypoints.checks.grants import examine
 from entrypoints.cli.page import check_page, plan_page, refusal_page
 from entrypoints.cli.page_frame import command_lines
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
-from entrypoints.core.records import Facts, RankPlan, Reason, ServePlan, Use
+from entrypoints.core.records import Facts, Group, RankPlan, Reason, ServePlan, Use
 from entrypoints.core.units import GIB
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
@@ -161,13 +161,15 @@ def test_a_command_has_one_flag_a_line_with_its_reason_and_its_caches_are_folded
     assert page.count("--trust-remote-code = false") == 1, "a reason without a flag is listed after the command"
 
 
-def test_the_page_of_several_hosts_has_the_command_of_each() -> None:
-    ranks = tuple(RankPlan(rank, ("vllm", f"--node-rank={rank}"), {}, (("ray", "start"),)) for rank in range(2))
-    plan = ServePlan(("vllm",), {}, (), (), "m", "", 0, ranks=ranks)
+def test_the_page_of_one_of_several_hosts_has_the_commands_of_the_others() -> None:
+    ranks = tuple(RankPlan(rank, ("vllm", f"--node-rank={rank}"), {}, (("ray", "start"),)) for rank in range(3))
+    plan = ServePlan(ranks[1].argv, {}, (), (), "m", "", 0, ranks=ranks, group=Group(1, 3, "10.0.0.1"))
 
     page = Page(plan_page("cpu", sample.facts(), plan)).text
 
-    assert all(f"The command of host {rank}" in page and f"--node-rank={rank}" in page for rank in range(2))
+    assert "host 1 of 3, from 0" in page
+    assert "1 rank in one engine on 3 hosts" in page
+    assert re.findall(r"--node-rank=\d", page) == ["--node-rank=1", "--node-rank=0", "--node-rank=2"]
     assert page.count("ray start") == 2
 
 
@@ -202,7 +204,7 @@ def test_the_page_of_a_check_counts_first_and_what_passes_can_be_opened() -> Non
     head, _, rest = check_page("habana", facts, findings).partition("<section>")
 
     passed = [finding for finding in findings if finding.severity == "PASS"]
-    shown = [severity for severity in ("FAIL", "UNKNOWN", "WARN", "INFO", "PASS") if f" {severity}</b>" in head]
+    shown = [severity for severity in ("FAIL", "WARN", "UNKNOWN", "INFO", "PASS") if f" {severity}</b>" in head]
     assert shown == list(dict.fromkeys(re.findall(r"<b>\d+ (\w+)</b>", head)))
     assert f"<b>{len(passed)} PASS</b>" in head
     places = [rest.index(f'class="{severity}"') for severity in ("fail", "warn", "pass")]
