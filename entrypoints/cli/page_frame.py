@@ -106,7 +106,7 @@ def command_lines(argv: tuple[str, ...]) -> list[str]:
     """Return a command as lines of a shell: the program, then a flag with its values on each."""
     lines: list[str] = []
     for place, word in enumerate(argv):
-        starts = word.startswith("-") and not word[1:2].isdigit() and place > 1
+        starts = word.startswith("-") and not word[1:2].isdigit() and (place, word) != (1, "-m")
         if not lines or starts:
             lines.append(quote(word))
         else:
