@@ -29,6 +29,12 @@ WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
 PROFILE = "DRYDOCK_PROFILE"
 """Variable with the path of the image's profile."""
 
+KNOWN_MODELS = "DRYDOCK_KNOWN_MODELS"
+"""Variable with the path of the configurations that drydock knows by hub id, for models that no hub answers for."""
+HUB_CACHES = "DRYDOCK_HUB_CACHES"
+"""Variable with the folders of this machine where hubs' models lie, with colons between."""
+CONFIGURATIONS = Path(__file__).with_name("configurations.json")
+
 PASSED = ("PATH", "LD_LIBRARY_PATH", API_KEY, *FROM_THE_SHELL)
 """Variables of the shell that the entrypoint gets, with proxies: what `run` passes, and what vendors' tools need.
 
@@ -55,7 +61,17 @@ def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[
     profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
     argv = [*_PYTHON, str(root / "entrypoints"), *words]
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
-    return argv, {**passed, PROFILE: str(profile)}
+    read_here = {KNOWN_MODELS: str(CONFIGURATIONS), HUB_CACHES: ":".join(_hub_caches(os.environ))}
+    return argv, {**passed, **read_here, PROFILE: str(profile)}
+
+
+def _hub_caches(env: Mapping[str, str]) -> list[str]:
+    """Return where huggingface_hub and ModelScope keep models on this machine, by their own variables."""
+    cache = env.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    home = env.get("HF_HOME") or f"{cache}/huggingface"
+    hub = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
+    modelscope = env.get("MODELSCOPE_CACHE") or str(Path.home() / ".cache" / "modelscope" / "hub")
+    return [hub, f"{modelscope}/models", modelscope]
 
 
 def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:

@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
+from entrypoints.checks.findings import SEVERITIES
 from entrypoints.cli.page_frame import (
-    SEVERITIES,
     Figure,
     command,
     command_lines,

@@ -96,18 +96,9 @@ def _shapes(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> di
     bare = context._replace(transfer=None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         plans = list(pool.map(lambda each: _ask(ask, bare, each, 0), first))
-    _check_model(plans)
     counts = (len(ranks.devices(each.group, context.facts[each.nodes[0].name])) for each in first)
     shapes = map(ranks.shape_of, plans, counts)
     return {each.group.name: shape for each, shape in zip(first, shapes, strict=True)}
-
-
-def _check_model(plans: Iterable[Mapping[str, Any]]) -> None:
-    """Raise InputError if the model could not be read: its plan would be for one device."""
-    unknown = [each["found"] for found in plans for each in found["findings"] if each["id"] == _UNKNOWN_MODEL]
-    if unknown:
-        hint = "--model FOLDER reads it here; of a hub id, config.json and model.safetensors.index.json are enough"
-        raise InputError(f"the model is not on this machine, and the hub does not answer: {unknown[0]}", hint=hint)
 
 
 def _ask(ask: Ask, context: ranks.Context, placement: Placement, rank: int) -> Any:
@@ -116,7 +107,8 @@ def _ask(ask: Ask, context: ranks.Context, placement: Placement, rank: int) -> A
         return ask.plan(_question(context, placement, rank))
     except (InputError, HostError) as error:
         where = f"group {placement.group.name}: "
-        raise type(error)(where + error.problems[0], *error.problems[1:], hint=error.hint) from error
+        hint = error.hint.replace("--model-config FILE", "--model FOLDER")  # that is this task's option for it
+        raise type(error)(where + error.problems[0], *error.problems[1:], hint=hint) from error
 
 
 def _question(context: ranks.Context, placement: Placement, rank: int) -> Asked:
@@ -255,8 +247,6 @@ def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) ->
     yield from (f"{text}, on {', '.join(names)}" for text, names in nodes.items())
 
 
-_UNKNOWN_MODEL = "PLAN-061"
-"""The model is not on this machine, and the hub does not answer: templates/host.yaml."""
 _OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121", "PLAN-122"})
 """What a plan of one host cannot know of the others: here all are read, and have addresses and a secret."""
 _RENDERED = frozenset({"RUN-003", "RUN-005", "RUN-006", "RUN-007", "RUN-008"})

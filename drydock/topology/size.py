@@ -92,7 +92,10 @@ def _own(variants: Sequence[Variant], path: Path) -> Recorded:
 def sizes(model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Capacity]:
     """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(lambda machine: _size(machine, ("--model", model, *words)), found)]
+        rows = [*pool.map(lambda machine: _size(machine, ("--model", model, *words)), found)]
+    if len({row.because for row in rows}) == 1 and rows[0].because and not rows[0].is_too_small:
+        raise HostError(rows[0].because, hint="name the folder with the model's config.json instead of its hub id")
+    return rows
 
 
 def _size(machine: Recorded, words: Sequence[str]) -> Capacity:
@@ -128,15 +131,20 @@ def _served(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
     values = {flag: _value(argv, flag) for flag in _SPLIT}
     parts = [f"{short}{values[flag]}" for flag, short in _SPLIT.items() if values[flag] > 1]
     engines = values["--data-parallel-size"]
-    length, tokens = (uses[0]["length"], uses[0]["tokens"] * engines) if uses else (0, 0)
+    length, tokens = (uses[0]["length"], uses[0]["tokens"]) if uses else (0, 0)
     requests = tokens // length if length else 0
-    most = _value(argv, _SEQUENCES) * engines if _SEQUENCES in argv else requests
+    most = _value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
     split = " ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1"
     wrong = [each for each in plan["findings"] if each["severity"] in _SEVERITIES]
     worst = min(wrong, key=lambda each: _SEVERITIES.index(each["severity"]), default=None)
     finding = f"{worst['severity']} {worst['id']}" if worst else ""
     return empty._replace(
-        hosts=hosts, split=split, length=length, requests=min(requests, most), tokens=tokens, finding=finding
+        hosts=hosts,
+        split=split,
+        length=length,
+        requests=min(requests, most) * engines,  # a request lives in one engine
+        tokens=tokens * engines,
+        finding=finding,
     )
 
 

@@ -89,11 +89,7 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
 
     profile = read_profile(env)
     _check_files(profile, arguments, env)
-    facts, model, plan = _plan_for(arguments, env, profile)
-    if model.unanswered:
-        offline = model.unanswered.split()[0]
-        hint = f"unset {offline}, or {_MOUNT}" if offline in env else f"set HTTPS_PROXY or HF_ENDPOINT, or {_MOUNT}"
-        raise EntrypointError(MODEL, model.unknown, hint)
+    facts, _, plan = _plan_for(arguments, env, profile)
     say(as_log(worst_first(wrong(plan.findings))) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
@@ -103,6 +99,10 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
 
 
 _MOUNT = "mount the model's folder and give its path"
+_DESCRIBE = "plan with a config.json that you have: --model-config FILE"
+HUB_CACHES, KNOWN_MODELS = "DRYDOCK_HUB_CACHES", "DRYDOCK_KNOWN_MODELS"
+"""Variables of the tool, which runs `plan` outside a container: this machine's caches of hubs, with colons between, and
+the file with the configurations that drydock knows."""
 
 
 def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> None:
@@ -163,7 +163,7 @@ def _diff(arguments: Arguments) -> int:
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return the facts, the model and the plan. Raises what reading the host and the model, and planning raise."""
     from entrypoints.model.hub import parse_hub
-    from entrypoints.model.read import read_model
+    from entrypoints.model.read import Instead, read_model
     from entrypoints.model.revision import read_revision
     from entrypoints.plan.plan import command
     from entrypoints.request.vllm_flags import parse_given
@@ -179,7 +179,15 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     hub = parse_hub(hub_env, given.flag(REVISION), given.flag(DOWNLOAD_DIR))
     if hub.modelscope:
         _require_modelscope(name, profile)
-    model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"])
+    more = tuple(filter(None, env.get(HUB_CACHES, "").split(":")))
+    hub = hub._replace(caches=tuple(dict.fromkeys((*hub.caches, *more))))
+    planning = arguments.verb == "plan"
+    instead = Instead(arguments.model_config, env.get(KNOWN_MODELS, ""), no_weights=True) if planning else Instead()
+    model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"], instead)
+    if model.unanswered and not model.known_from:
+        offline = model.unanswered.split()[0]
+        ask = f"unset {offline}" if offline in env else "set HTTPS_PROXY or HF_ENDPOINT"
+        raise EntrypointError(MODEL, model.unknown, f"{ask}, or {_DESCRIBE if planning else _MOUNT}")
     model = model._replace(revision=read_revision(name, hub))
     options = arguments.options
     return facts, model, command(profile, facts, model, given, options.drain_timeout, options.stall)

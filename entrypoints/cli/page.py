@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from html import escape
 from shlex import join
 
-from entrypoints.cli.page_frame import SEVERITIES, Figure, command, frame, section, shortened, split_words, summary
+from entrypoints.checks.findings import SEVERITIES, worst_first
+from entrypoints.cli.page_frame import Figure, command, frame, section, shortened, split_words, summary
 from entrypoints.cli.page_machine import devices_text, links, machine, memory
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Finding, RankPlan, ServePlan, Use
@@ -95,7 +96,7 @@ def _answer(plan: ServePlan, settings: dict[str, str], tensor: int) -> tuple[Fig
 
 
 def _worst(findings: tuple[Finding, ...]) -> Figure:
-    worst = _sorted(findings)[0] if findings else None
+    worst = worst_first(findings)[0] if findings else None
     return summary(
         _by_severity(findings), f"{worst.id}: {shortened(worst.text)}" if worst and worst.severity != "PASS" else ""
     )
@@ -129,13 +130,9 @@ def _rank(rank: RankPlan) -> str:
     return f"<details><summary>The command of host {rank.rank}</summary>{body}</details>"
 
 
-def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
-
-
 def _findings(findings: tuple[Finding, ...]) -> str:
     """List findings, the worst first; those that need no attention can be opened."""
-    urgent = "".join(_finding(each) for each in _sorted(findings) if each.severity in _OPEN)
+    urgent = "".join(_finding(each) for each in worst_first(findings) if each.severity in _OPEN)
     notes = [each for each in findings if each.severity == "INFO"]
     passed = [each for each in findings if each.severity == "PASS"]
     return (

@@ -12,12 +12,10 @@ from shlex import quote
 from string import Template
 from typing import NamedTuple
 
+from entrypoints.checks.findings import SEVERITIES
 from entrypoints.core.records import Reason
 from entrypoints.core.text import counted
 from entrypoints.request.flags import DATA, EXPERT, PIPELINE, TENSOR
-
-SEVERITIES = ("FAIL", "WARN", "UNKNOWN", "INFO", "PASS")
-"""Worst first."""
 
 
 class Figure(NamedTuple):

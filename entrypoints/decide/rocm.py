@@ -78,9 +78,7 @@ def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[No
     if others and not devices:
         found = ", ".join(sorted({f"{device.name} ({device.architecture})" for device in others}))
         message = f"this image has kernels for {', '.join(compiled)}, the host has {found}"
-        raise EntrypointError(
-            HOST, message, "use another target: `invoke matrix` lists them, `check` names a fitting one"
-        )
+        raise EntrypointError(HOST, message, "use an image that is built for these GPUs; docs/rocm.md lists the images")
     return facts._replace(devices=devices), tuple(_left_out(others, compiled))
 
 

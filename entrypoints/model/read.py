@@ -37,6 +37,20 @@ _READ_AS_IT_IS = ("auto", "safetensors", "pt", "hf", "mistral")
 """Values of --load-format with which vLLM loads the weights from the folder as they are."""
 
 
+class Instead(NamedTuple):
+    """What `plan` may read instead of a model's own files. Servers read none of it: vLLM needs the files."""
+
+    file: str = ""
+    """Of --model-config: a config.json, or a folder with it and the index of the weights."""
+    known: str = ""
+    """File with the configurations that drydock knows by hub id; empty in a container."""
+    no_weights: bool = False
+    """Whether a folder may lack its weights."""
+
+
+NOTHING_INSTEAD = Instead()
+
+
 class ModelFacts(NamedTuple):
     """What is known about a model before vLLM loads it."""
 
@@ -71,6 +85,10 @@ class ModelFacts(NamedTuple):
     """Whether a vendor's script converted the weights for the device: `convert` recorded it, or the name says so."""
     unanswered: str = ""
     """Why the hub did not answer; empty if it did, or was not asked."""
+    known_from: str = ""
+    """Where drydock's copy of the configuration is from; empty for the model's own files."""
+    missing: str = ""
+    """The folder that lacks its weights; empty if they are there, or are downloaded."""
     dtype: str = ""
     """The type of the stored weights, usually the one used in training; empty if the configuration does not name it."""
     linear_share: float = 0.0
@@ -83,31 +101,63 @@ class ModelFacts(NamedTuple):
     """How the weights change while loading, for reasons; empty if they stay as they are."""
 
 
-def read_model(name: str, load_format: str = "auto", hub: Hub | None = None, converted_name: str = "") -> ModelFacts:
+def read_model(
+    name: str,
+    load_format: str = "auto",
+    hub: Hub | None = None,
+    converted_name: str = "",
+    instead: Instead = NOTHING_INSTEAD,
+) -> ModelFacts:
     """Read a model folder. A name that is not a path is a hub id, which is looked up if a hub is given.
 
     `converted_name` is the word in a name that says that the weights are converted already; empty for none.
     Raises MODEL for a folder that is missing or broken, and for a model that the hub does not have.
     """
-    model = _read(name, load_format, hub)
+    model = _read_described(name, instead.file) if instead.file else _read(name, load_format, hub, instead)
     words = name.rstrip("/").rsplit("/", 1)[-1].lower().split("-")
     named_converted = bool(converted_name) and converted_name.lower() in words
     return model._replace(converted=model.converted or named_converted)
 
 
-def _read(name: str, load_format: str, hub: Hub | None) -> ModelFacts:
+def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> ModelFacts:
     if os.path.isdir(name):
         path, config = _read_config(name)
         facts = parse_model(name, config, path)._replace(local=True)
         if os.path.exists(os.path.join(name, MARK)):
             facts = facts._replace(converted=True)
-        return _with_weights(facts, name, config, load_format)
+        return _with_weights(facts, name, config, load_format, no_weights=instead.no_weights)
     if "://" in name:
         return _unknown(name, f"{name} is a storage address that only vLLM reads")
     _refuse_path(name)
     if hub is None:
         return _unknown(name, f"{name} is a hub id, and not on this machine yet")
-    return _read_hub_id(name, hub, load_format)
+    model = _read_hub_id(name, hub, load_format)
+    return (_read_known(model, instead.known) if model.unanswered and instead.known else None) or model
+
+
+def _read_described(name: str, path: str) -> ModelFacts:
+    """Read a model's configuration from elsewhere. Raises MODEL."""
+    if os.path.isdir(path):
+        where, config = _read_config(path)
+        facts = _counted(parse_model(name, config, where), path, config)
+    else:
+        config = _config(read_json(path), path)
+        facts = _estimated(parse_model(name, config, path), config, 0, f"{path} describes the model")
+    return facts._replace(local=name.startswith("/"), elsewhere=True)
+
+
+def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
+    """Return a model with the configuration that drydock knows; None if it knows none. Raises MODEL."""
+    known = read_json(path).get(model.name)
+    if known is None:
+        return None
+    config = _config(known["config"], f"{path}: {model.name}")
+    facts = parse_model(model.name, config, path)
+    if known["parameters"]:
+        facts = facts._replace(weights=weights_by_size(2 * known["parameters"], config))
+    else:
+        facts = _estimated(facts, config, 0, "the hub does not answer")
+    return facts._replace(elsewhere=True, unanswered=model.unanswered, known_from=known["source"])
 
 
 def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
@@ -154,11 +204,25 @@ def _unknown(name: str, why: str) -> ModelFacts:
     return ModelFacts(name, False, "", "", None, None, why)
 
 
-def _with_weights(facts: ModelFacts, folder: str, config: Config, load_format: str) -> ModelFacts:
-    """Add the weights of a folder. Raises MODEL."""
+def _with_weights(
+    facts: ModelFacts, folder: str, config: Config, load_format: str, *, no_weights: bool = False
+) -> ModelFacts:
+    """Add the weights of a folder; with `no_weights`, their size if they are not there. Raises MODEL."""
     if load_format not in _READ_AS_IT_IS:
         return facts._replace(unknown=_decided_by(load_format))
-    return facts._replace(weights=read_weights(folder, config))
+    try:
+        return facts._replace(weights=read_weights(folder, config))
+    except Incomplete:
+        if not no_weights:
+            raise
+        return _counted(facts, folder, config)._replace(missing=folder)
+
+
+def _counted(facts: ModelFacts, folder: str, config: Config) -> ModelFacts:
+    """Take the size of weights that are not there from their index, else estimate it. Raises MODEL."""
+    index = os.path.join(folder, INDEX)
+    size = parse_total_size(read_json(index)) if os.path.exists(index) else 0
+    return _estimated(facts, config, size, f"{folder} has no weights yet")
 
 
 def _decided_by(load_format: str) -> str:
@@ -168,13 +232,8 @@ def _decided_by(load_format: str) -> str:
 def _read_cached(name: str, folder: str, load_format: str) -> ModelFacts:
     """Read a model from the local cache, where weights may still be missing. Raises MODEL."""
     path, config = _read_config(folder)
-    facts = parse_model(name, config, path)
-    try:
-        return _with_weights(facts, folder, config, load_format)
-    except Incomplete:
-        index = os.path.join(folder, INDEX)
-        size = parse_total_size(read_json(index)) if os.path.exists(index) else 0
-        return _estimated(facts, config, size, f"{folder} has no weights yet")._replace(elsewhere=True)
+    facts = _with_weights(parse_model(name, config, path), folder, config, load_format, no_weights=True)
+    return facts._replace(elsewhere=bool(facts.missing), missing="")
 
 
 def _ask_hub(name: str, hub: Hub, load_format: str) -> ModelFacts:

@@ -163,8 +163,10 @@ def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tup
 
 
 def _hub(model: ModelFacts) -> tuple[Notice, ...]:
-    """Return a notice if the model is not on this machine and the hub does not answer."""
-    return (notice("PLAN-061", model.unanswered, "an answer, or the model's files"),) if model.unanswered else ()
+    """Return a notice if the hub does not answer, or a folder has no weights."""
+    if model.unanswered:
+        return (notice("PLAN-064", model.unanswered, "an answer, or the model's files", where=model.known_from),)
+    return (notice("PLAN-063", f"{model.missing} without all weights", "all files"),) if model.missing else ()
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------

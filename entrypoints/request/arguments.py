@@ -67,6 +67,7 @@ FLAGS: Mapping[str, Option] = {
         "SECONDS", ("check", "fabric"), "Time for the other hosts to begin (default: 20, fabric: 60)"
     ),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
+    "--model-config": Option("FILE", ("plan",), "Read this config.json (or its folder) instead of the model's files"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
@@ -139,6 +140,8 @@ class Arguments(NamedTuple):
     bench: Benchmark = Benchmark()
     only: tuple[str, ...] = ()
     """Severities that `check` prints; empty for all but PASS."""
+    model_config: str = ""
+    """A config.json, or its folder, that describes the model; empty for the model's own files."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -175,6 +178,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         peers_wait=_seconds(values, "--peers-wait", 60.0 if verb == "fabric" else 20.0),
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
         only=_only(values.get(ONLY, "")),
+        model_config=values.get("--model-config", ""),
     )
 
 

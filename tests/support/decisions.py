@@ -4,7 +4,7 @@ Writes tests/models/decisions.md, the recorded hosts of tests/hosts; docs/refere
 and docs/reference/decisions.md, the vendors' recommendations of tests/models/published. `--compare [ACCELERATOR]`
 prints where ours differs from these instead.
 
-Models are the published configurations in tests/models/configurations.json. Their weights are counted from these where
+Models are the published configurations in drydock/run/configurations.json. Their weights are counted from these where
 no count is published.
 """
 

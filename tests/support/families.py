@@ -246,7 +246,7 @@ def main(vllm: Path) -> None:
 def committed() -> dict[str, str]:
     """Return a committed configuration of each architecture that has one."""
     found = {}
-    bodies = json.loads((ROOT / "tests/models/configurations.json").read_text())
+    bodies = json.loads((ROOT / "drydock/run/configurations.json").read_text())
     for name in sorted(bodies, reverse=True):
         found |= dict.fromkeys(bodies[name]["config"].get("architectures", ()), name)
     return found

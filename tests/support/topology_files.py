@@ -23,7 +23,7 @@ from drydock.topology.read import read_topology  # noqa: E402
 EXAMPLES = ROOT / "examples" / "topologies"
 EXPECTED = ROOT / "tests" / "unit" / "drydock" / "topology" / "shapes.json"
 HOSTS = ROOT / "tests" / "hosts"
-CONFIGURATIONS = ROOT / "tests" / "models" / "configurations.json"
+CONFIGURATIONS = ROOT / "drydock" / "run" / "configurations.json"
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M"
 SMOLLM2_NUMBERS = 134_515_008
 SHAPE = (

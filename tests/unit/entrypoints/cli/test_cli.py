@@ -108,8 +108,9 @@ def test_a_model_of_modelscope_is_planned_from_its_api_and_vllm_is_told_where_it
     assert ran.returncode == errors.OK, ran.stderr
     assert plan["env"]["VLLM_USE_MODELSCOPE"] == "True"
     assert plan["argv"][plan["argv"].index("--model") + 1] == "Qwen/Qwen3-8B"
-    assert "PLAN-061" not in ran.stdout
-    assert "PLAN-061" in run(profile, "plan", "modelscope:Qwen/Other", "--json", MODELSCOPE_DOMAIN="127.0.0.1:9").stdout
+    silent = run(profile, "plan", "modelscope:Qwen/Other", "--json", MODELSCOPE_DOMAIN="127.0.0.1:9")
+    assert silent.returncode == errors.MODEL
+    assert "127.0.0.1:9" in silent.stderr
 
 
 def test_modelscope_needs_its_package_in_the_image(profile: Path, tmp_path: Path, model: str) -> None:
@@ -134,7 +135,7 @@ def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tm
 
     assert ran.returncode == errors.OK, ran.stderr
     assert "is not in" not in ran.stdout
-    assert f"owner/other is not in {tmp_path}/home/hub" in missing.stdout
+    assert f"owner/other is not in {tmp_path}/home/hub" in missing.stderr
 
 
 def test_plan_without_a_model_has_a_hint(profile: Path) -> None:
@@ -179,14 +180,69 @@ def test_a_model_that_is_not_here_and_that_no_hub_serves_stops_the_start_at_once
     served = start(profile, "serve", "owner/other", **env)
     offline = start(profile, "serve", "owner/other", HF_HUB_OFFLINE="1", **env)
 
-    assert planned.returncode == errors.OK
-    assert "PLAN-061" in planned.stderr
+    assert planned.returncode == errors.MODEL
+    assert "or plan with a config.json that you have: --model-config FILE" in planned.stderr
     assert served.returncode == offline.returncode == errors.MODEL
     assert "127.0.0.1:9" in served.stderr
     assert "HF_HUB_OFFLINE forbids" in offline.stderr
     assert "hint: unset HF_HUB_OFFLINE, or mount" in offline.stderr
     assert "Traceback" not in served.stderr + offline.stderr
     assert served.stdout == offline.stdout == ""
+
+
+@pytest.fixture
+def described(tmp_path: Path, model: str) -> Path:
+    """Return a folder with a model's configuration and the index of its weights, and without these."""
+    folder = tmp_path / "described"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((Path(model) / "config.json").read_bytes())
+    index = {"metadata": {"total_size": 5 << 30}, "weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def test_a_plan_needs_no_weights_and_a_server_does(profile: Path, described: Path) -> None:
+    planned = run(profile, "plan", str(described), "--json")
+    served = start(profile, "serve", str(described))
+
+    found = json.loads(planned.stdout)
+    assert found["uses"][0]["weights"] == 5 << 30
+    assert "PLAN-063" in {finding["id"] for finding in found["findings"]}
+    assert served.returncode == errors.MODEL
+    assert "1 of 1 files of model.safetensors.index.json are missing" in served.stderr
+
+
+def test_a_plan_reads_the_configuration_that_is_given(profile: Path, described: Path) -> None:
+    folder = run(profile, "plan", "owner/other", "--model-config", str(described), "--json")
+    file = run(profile, "plan", "owner/other", "--model-config", str(described / "config.json"), "--json")
+    refused = start(profile, "serve", "owner/other", "--model-config", str(described))
+
+    assert json.loads(folder.stdout)["uses"][0]["weights"] == 5 << 30
+    assert 0 < json.loads(file.stdout)["uses"][0]["weights"] < 5 << 30  # counted from config.json
+    assert "--model-config" not in json.loads(folder.stdout)["argv"]
+    assert refused.returncode == errors.USAGE
+
+
+def test_a_plan_outside_a_container_uses_known_configurations_and_this_machines_caches(
+    profile: Path, described: Path, tmp_path: Path
+) -> None:
+    known = tmp_path / "known.json"
+    body = {"config": json.loads((described / "config.json").read_text()), "parameters": 1 << 30, "source": "a page"}
+    known.write_text(json.dumps({"owner/other": body}))
+    env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DRYDOCK_KNOWN_MODELS": str(known)}
+    planned = json.loads(run(profile, "plan", "owner/other", "--json", **env).stdout)
+    cached = tmp_path / "hub" / "models--owner--other" / "snapshots"
+    cached.mkdir(parents=True)
+    (cached / "main").symlink_to(described)
+    here = json.loads(
+        run(profile, "plan", "owner/other", "--json", DRYDOCK_HUB_CACHES=f"/no:{tmp_path}/hub", **env).stdout
+    )
+
+    (finding,) = (each for each in planned["findings"] if each["id"] == "PLAN-064")
+    assert "from a page" in finding["text"]
+    assert planned["uses"][0]["weights"] == 2 << 30
+    assert here["uses"][0]["weights"] == 5 << 30
+    assert start(profile, "serve", "owner/other", **env).returncode == errors.MODEL
 
 
 @pytest.mark.parametrize("words", ["--gpu-memory-utilization 5", "--cpu-offload-gb -3", "-tp 0", "--max-loras 0"])
