@@ -1,4 +1,4 @@
-"""Turns one layer's tar file into an OCI image layout on disk, and reads such layouts.
+"""Turns a layer's tar file into an OCI image layout on disk, and reads such layouts.
 
 The layout's bytes depend on the tar file and the arguments alone. IO.
 Source of the format: OCI image specification 1.1, image-layout.md, manifest.md, config.md.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,17 @@ LARGEST = 16 << 20
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: str) -> str:
-    """Write the layout of a one-layer image, moving the uncompressed tar file into it; return its digest."""
+def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: str, below: Sequence[Path] = ()) -> str:
+    """Write the layout of an image, moving the uncompressed tar file of its last layer into it; return its digest.
+
+    `below` are the layers under it, uncompressed too: blobs of another layout, which are linked.
+    """
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    layer_sha256 = file_sha256(layer)
-    size = layer.stat().st_size
-    layer.rename(blobs / layer_sha256)
-    config, manifest = _one_layer(layer_sha256, size, platform, epoch, author)
+    for blob in below:
+        os.link(blob, blobs / blob.name)
+    top = layer.rename(blobs / file_sha256(layer))
+    config, manifest = _image([*below, top], platform, epoch, author)
     for data in (config, manifest):
         (blobs / hashlib.sha256(data).hexdigest()).write_bytes(data)
     (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
@@ -122,7 +126,7 @@ def _leads_to_blobs(folder: Path, digest: str) -> bool:
     return bool(inner) and all(_leads_to_blobs(folder, item) for item in inner)
 
 
-def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, Any]:
+def _config(platform: str, epoch: int, author: str, diff_ids: Sequence[str]) -> dict[str, Any]:
     system, _, architecture = platform.partition("/")
     created = dt.datetime.fromtimestamp(epoch, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -130,16 +134,16 @@ def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, A
         "architecture": architecture,
         "os": system,
         "config": {"Env": [PATH], "Cmd": ["bash"]},
-        "rootfs": {"type": "layers", "diff_ids": [diff_id]},
-        "history": [{"created": created, "created_by": author}],
+        "rootfs": {"type": "layers", "diff_ids": [*diff_ids]},
+        "history": [{"created": created, "created_by": author}] * len(diff_ids),
     }
 
 
-def _one_layer(layer_sha256: str, size: int, platform: str, epoch: int, author: str) -> tuple[bytes, bytes]:
-    """Return config and manifest of a one-layer image."""
-    config = _json(_config(platform, epoch, author, f"sha256:{layer_sha256}"))
-    layer = {"mediaType": LAYER, "digest": f"sha256:{layer_sha256}", "size": size}
-    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": _descriptor(CONFIG, config), "layers": [layer]}
+def _image(layers: Sequence[Path], platform: str, epoch: int, author: str) -> tuple[bytes, bytes]:
+    """Return config and manifest of an image whose layers are blobs."""
+    found = [{"mediaType": LAYER, "digest": f"sha256:{path.name}", "size": path.stat().st_size} for path in layers]
+    config = _json(_config(platform, epoch, author, [str(layer["digest"]) for layer in found]))
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": _descriptor(CONFIG, config), "layers": found}
     return config, _json(manifest)
 
 
