@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drydock.build import buildx, foundation, plan, routes
+from drydock.build import buildx, checkouts, foundation, plan, routes
 from drydock.build.job import ATTACHED, Job, entrypoint_files, layouts_lock
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
@@ -86,6 +86,7 @@ def build(
     quick = into_engine and not no_cache and not hash_kept
     if quick and usable(job, oci.sized) and loading.holds(_image_of(job), oci.read_digest(job.layout)):
         log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
+        _settle(job, into_engine=True)
         return _built(job, clock)
     if into_engine or builder is None:
         daemon.ensure(install=may_pull)
@@ -94,7 +95,8 @@ def build(
         _make_layout(job, clock, builder=builder, no_cache=no_cache, may_pull=may_pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
-        _remove_other_layouts(job.layout)
+        _settle(job, into_engine=into_engine)
+        _remove_other_layouts(job.layout, job.foundation)
     return _built(job, clock)
 
 
@@ -131,12 +133,27 @@ def _built(job: Job, clock: Clock) -> Built:
 
 
 def load_into_engine(layout: Path, image: str) -> bool:
-    """Load a layout into the engine as its variant's newest image; return false if the engine has it already."""
+    """Load a layout into the engine; return false if the engine has it already."""
     if loading.has(image, oci.read_digest(layout)):
         return False
     loading.load(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
-    loading.supersede(image)
     return True
+
+
+def settle(root: Path, image: str, platform: str, layouts: Mapping[str, Path], *, in_engine: bool) -> None:
+    """Note what a checkout keeps from now on; in the engine, `latest` names it, and what it replaces is removed."""
+    repository = image.rpartition(":")[0]
+    names = {kind: str(path.relative_to(cache_home())) for kind, path in layouts.items()}
+    if in_engine:
+        loading.tag_latest(image)
+        checkouts.keep(root, repository, platform, {**names, "image": image}, loading.remove)
+    else:
+        checkouts.keep(root, repository, platform, names)
+
+
+def _settle(job: Job, *, into_engine: bool) -> None:
+    layouts = {"layout": job.layout, "foundation": job.foundation}
+    settle(job.root, _image_of(job), job.platform, layouts, in_engine=into_engine)
 
 
 class Clock:
@@ -179,7 +196,6 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool,
             # Without labels: images with and without stand-ins in later stages share a foundation.
             own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary)
             foundation.make(own, temporary, bake)
-        _remove_other_layouts(job.foundation)
         clock.lap("foundation")
     with whole_folder(job.layout, replace=True) as temporary:
         foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation, bake)
@@ -191,7 +207,9 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool,
         )
 
 
-def _remove_other_layouts(layout: Path) -> None:
-    for other in layout.parent.iterdir():
-        if other != layout:
+def _remove_other_layouts(*layouts: Path) -> None:
+    """Remove what lies next to layouts and no checkout keeps."""
+    kept = checkouts.named()
+    for other in (other for layout in layouts for other in layout.parent.glob("*")):
+        if other not in layouts and str(other.relative_to(cache_home())) not in kept:
             shutil.rmtree(other, ignore_errors=True)

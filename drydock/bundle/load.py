@@ -191,16 +191,17 @@ def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, 
         if image.base:
             loading.base(image)
         loading.image(image)
-    reference = ""
-    if platforms.get(image.variant) == image.platform:
-        reference = image_name(image.variant, image.digest)
+    reference = image_name(image.variant, image.digest)
+    in_engine = platforms.get(image.variant) == image.platform
+    if in_engine:
         daemon.ensure()
         build.load_into_engine(kept(image), reference)
+    build.settle(root, reference, image.platform, {"layout": kept(image)}, in_engine=in_engine)
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
         digest=image.digest,
-        reference=reference,
+        reference=reference if in_engine else "",
         rebuildable=_same_inputs(image, root),
     )
 

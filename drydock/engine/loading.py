@@ -19,7 +19,6 @@ from typing import Any
 
 import docker
 import docker.errors
-from docker.models.images import ImageCollection
 
 from drydock.core.console import Step, log, step
 from drydock.core.errors import EngineError
@@ -88,26 +87,21 @@ def holds(image: str, digest: str) -> bool:
         return False
 
 
-def supersede(image: str) -> None:
-    """Move the tag latest to an image, and remove its repository's other images that no container uses."""
-    images = docker.from_env().images
-    repository = image.rpartition(":")[0]
-    before = images.list(name=repository)
-    images.get(image).tag(repository, "latest")
-    tags = {tag for old in before for tag in old.tags if tag.rpartition(":")[0] == repository}
-    for tag in sorted(tags - {image, f"{repository}:latest"}):
-        _remove(images, tag)
-    # An image whose only name was latest has none now.
-    nameless = images.list(filters={"dangling": True, "label": LABEL})
-    for identifier in {str(old.id) for old in before} & {str(old.id) for old in nameless}:
-        _remove(images, identifier)
+def tag_latest(image: str) -> None:
+    """Move the tag `latest` of an image's repository to it."""
+    docker.from_env().images.get(image).tag(image.rpartition(":")[0], "latest")
 
 
-def _remove(images: ImageCollection, name: str) -> None:
+def remove(name: str) -> bool:
+    """Remove an image's name, and the image with its last name; return whether it is gone: a container may use it."""
     try:
-        images.remove(name)
+        docker.from_env().images.remove(name)
+    except docker.errors.ImageNotFound:
+        return True
     except docker.errors.APIError as error:
         log(f"{name}: not removed: {error.explanation}")
+        return False
+    return True
 
 
 def held(layouts: Iterable[Path]) -> frozenset[str]:
