@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,7 @@ RECORD = {
     "record": "write docs/benchmarks.json and the page generated from it",
     "rounds": "number of rounds [default: depends on the part]",
 }
+STAND_INS = {"stand_ins": "replace what only vendors have by stubs: nothing is downloaded but Debian packages and uv"}
 PLATFORM = {"platform": "target platform, such as linux/arm64 [default: this machine's]"}
 
 
@@ -75,6 +77,25 @@ def doctor(_: Context, target: str = "", json: bool = False) -> None:
     answers = doctor_module.examine(ROOT, find(read_matrix(ROOT), target) if target else None)
     emit(dumps({"checks": [answer._asdict() for answer in answers]}) if json else doctor_module.text(answers))
     sys.exit(doctor_module.worst(answers))
+
+
+@verb(
+    help=JSON
+    | {
+        "prune": "list only what no checkout keeps and no container uses",
+        "yes": "with --prune: remove it",
+    }
+)
+def images(_: Context, prune: bool = False, yes: bool = False, json: bool = False) -> None:
+    """List drydock's images in the engine, and which checkouts keep them."""
+    from drydock.build import images as images_module
+
+    if yes and not prune:
+        raise InputError("--yes: nothing to confirm", hint="add --prune")
+    found = images_module.images(ROOT)
+    found = images_module.pruned(found, yes=yes) if prune else found
+    now = dt.datetime.now(dt.UTC)
+    emit(dumps({"images": [each._asdict() for each in found]}) if json else images_module.text(found, now))
 
 
 @verb(
@@ -243,7 +264,7 @@ def bake(
 
 @verb(
     iterable=["context", "supplied"],
-    help=OR_AUTO | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | LOCKED | VERBOSE,
+    help=OR_AUTO | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | LOCKED | STAND_INS | VERBOSE,
 )
 def build(
     _: Context,
@@ -256,18 +277,24 @@ def build(
     locked: bool = False,
     context: Words = NONE,
     supplied: Words = NONE,
+    stand_ins: bool = False,
     root: str = "",
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build import build as builder_
+    from drydock.build import standins
     from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
     from drydock.repo import locking
     from drydock.run import auto
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    job = locking.job_of(auto.resolve_id(target, root), options, locked=locked, given=supplied)
+    variant = auto.resolve_id(target, root)
+    if stand_ins:
+        job = standins.stand_in(variant, options)
+    else:
+        job = locking.job_of(variant, options, locked=locked, given=supplied)
     built = builder_.build(job, builder=builder or None, no_cache=no_cache, may_pull=not offline)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
@@ -534,7 +561,8 @@ def size(_: Context, model: str, hosts: str = "", length: int = 0, concurrency: 
         "name": "container name",
         "env": "NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable",
         "volume": "SOURCE:TARGET or SOURCE:TARGET:ro: mount a folder or file of this machine; repeatable",
-        "root": "recorded host (facts --record host.json) instead of this machine: for --target auto and --format k8s",
+        "root": "recorded host (facts --record host.json) for this machine, with --target auto, --stand-ins or k8s",
+        "stand_ins": "build and start a stand-in: the row's Dockerfile and entrypoint, and a stub in place of vLLM",
         "network": "network of the engine, or host [default: what the accelerator needs]",
         "arguments": "arguments for serve and vLLM as one string; or pass them after --, or after -- another verb",
         "json": "with --detach or --print: print the result as JSON on standard output",
@@ -559,6 +587,7 @@ def run(
     no_api_key: bool = False,
     detach: bool = False,
     json: bool = False,
+    stand_ins: bool = False,
     root: str = "",
 ) -> None:
     """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
@@ -569,11 +598,12 @@ def run(
     words = (*words_of("--arguments", arguments), *after_dashes())
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
     keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
-    added = {"env": tuple(env), "volumes": tuple(volume), "network": network}
+    added = {"env": tuple(env), "volumes": tuple(volume), "network": network, "stand_ins": stand_ins}
     request = container.RunRequest(model=model, arguments=words, host=root, **options, **keys, **added)
-    here = run_module.Building() if target == auto.AUTO else Here()
+    here = run_module.Building() if stand_ins or target == auto.AUTO else Here()
     how = run_module.How(format, print, detach, json)
-    chosen_by = root if target == auto.AUTO or format != "k8s" else ""  # a manifest is for that host's kind anyway
+    # A manifest is for that host's kind anyway, and a stand-in runs on it.
+    chosen_by = root if target == auto.AUTO or not (stand_ins or format == "k8s") else ""
     sys.exit(run_module.run(auto.resolve_id(target, chosen_by), request, how, here=here))
 
 
@@ -844,8 +874,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, doctor, matrix, size, schema, fetch, render, update, bake, build, verify, audit, publish, inspect, diff,
-    demo, entrypoint, run, prove, test, docs, lint, requirements,
+    engine, doctor, matrix, images, size, schema, fetch, render, update, bake, build, verify, audit, publish, inspect,
+    diff, demo, entrypoint, run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(

@@ -47,7 +47,7 @@ def plan(
         "platforms": [platform],
         "network": "none",
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": [f"{EXPORT},{_compression(variant)},dest={template(str(output))}"],
+        "output": [f"{EXPORT},{compression(variant)},dest={template(str(output))}"],
     }
     return {"group": {"default": {"targets": [bake_name(variant.id)]}}, "target": {bake_name(variant.id): target}}
 
@@ -80,7 +80,8 @@ def template(value: str) -> str:
     return value.replace("${", "$${").replace("%{", "%%{")
 
 
-def _compression(variant: Variant) -> str:
+def compression(variant: Variant) -> str:
+    """Return how a variant's layers are compressed, as an export's options."""
     algorithm, level = variant.compression.algorithm, variant.compression.level
     return (
         f"compression={algorithm}"

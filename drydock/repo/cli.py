@@ -25,7 +25,7 @@ from drydock.core.paths import ROOT
 from drydock.lock.proof import TIERS
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix", "size", "entrypoint", "doctor"),
+    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("lock", "lock.diff", "update", "fetch", "render", "bake"),

@@ -68,6 +68,8 @@ class RunRequest(Record):
     """The engine's network. Empty: what the record says."""
     host: str = ""
     """A recorded host that stands for the Kubernetes nodes. Empty: this machine, if it has the accelerator."""
+    stand_ins: bool = False
+    """Whether to start the image that is built on stand-ins."""
     arguments: tuple[str, ...] = ()
     """Flags for serve and vLLM, unchanged; or, if the first is no flag, another verb or a command, and its words."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -15,8 +16,10 @@ from typing import IO, Any, NamedTuple, cast
 import docker
 import docker.errors
 
-from drydock.build.job import STAND_IN
+from drydock.build import checkouts
+from drydock.build.job import ARCHITECTURES, STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError
+from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.container import Container
@@ -56,6 +59,14 @@ class Here:
             raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
         digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
         return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
+
+    def own(self, repository: str) -> str:
+        """Return the image of a repository that this checkout has built; empty if none. The engine may have lost it."""
+        return checkouts.image(ROOT, repository, ARCHITECTURES.get(platform.machine(), ""))
+
+    def present(self, repository: str) -> str:
+        """Return the image of a repository that can be started; empty if there is none."""
+        return self.own(repository)
 
     def docker_version(self) -> str:
         """Return the version of the Docker engine; empty for another engine, such as Podman, and for none."""

@@ -19,10 +19,10 @@ from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import access, kubernetes, node_selectors, reasons, user_options
+from drydock.run import access, kubernetes, node_selectors, reasons, standins, user_options
 from drydock.run import docker as manifests
 from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local, known
-from drydock.run.engine import AS_GZIP, Here, LocalImage
+from drydock.run.engine import AS_GZIP, Here
 from entrypoints.core.redact import redact_argv
 
 WRITERS: dict[str, Callable[[Container], str]] = {
@@ -56,21 +56,24 @@ class How(NamedTuple):
 
 
 class Building(Here):
-    """Like Here, but builds an image of ours that is not in the engine: for `--target auto`."""
+    """Like Here, but builds an image of ours that this checkout has not built: for `--target auto` and stand-ins."""
 
-    def image(self, name: str) -> LocalImage | None:
-        """Return an image of the engine; build it first if it is missing. Raises what a build raises."""
+    def present(self, repository: str) -> str:
+        """Return the image of a repository; build it first if it is missing. Raises what a build raises."""
         from drydock.build import build, pins  # noqa: PLC0415 - slow, and most runs find their image
+        from drydock.build import standins as stubs  # noqa: PLC0415 - as above
         from drydock.build.job import prepare  # noqa: PLC0415 - as above
         from drydock.engine import daemon  # noqa: PLC0415 - as above
 
         daemon.ensure()
-        found = super().image(name)
-        if found or not name.startswith(OWN):
+        variant = repository.rpartition("/")[2]
+        if repository.startswith(STAND_INS):  # at once, if it is there; a build with --context has the same name
+            return build.build(stubs.stand_in(variant)).image
+        found = self.own(repository)
+        if found and self.image(found):
             return found
-        log(f"{name}: not built yet; building it")
-        build.build(pins.pin_missing(prepare(name.removeprefix(OWN).partition(":")[0])))
-        return super().image(name)
+        log(f"{repository}: not built yet; building it")
+        return build.build(pins.pin_missing(prepare(variant))).image
 
 
 PLAIN = How()
@@ -82,8 +85,13 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     Raises TargetError, InputError, and HostError for cards that this machine does not have; before a start also
     EngineError, and HostError for all that this machine lacks.
     """
-    _check(request, how)
     variant = find(read_matrix(root), target)
+    if request.stand_ins:
+        variant, request = standins.stand_in(variant, request, here.machine)
+    _check(request, how)
+    ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
+    if ours:
+        request = request.model_copy(update={"image": here.own(ours) or f"{ours}:latest"})
     wanted, keys = _without_literal_key(variant, request, how, here)
     user_options.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
@@ -93,7 +101,7 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     _set_key(wanted, request, keys)
     _check_named(wanted)
     _say(_remarks(variant, wanted, how))
-    wanted = require(wanted, target, here)
+    wanted = require(wanted, target, here, ours)
     shown = _in_text(variant, wanted).model_copy(update={"arguments": redact_argv(wanted.arguments)})
     terminal = wanted.once and not how.detach and here.terminal()
     lifetime = ("--detach",) if how.detach else ("--rm", *(("--interactive", "--tty") if terminal else ()))
@@ -105,15 +113,18 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     return 0
 
 
-def require(wanted: Container, target: str, here: Here) -> Container:
+def require(wanted: Container, target: str, here: Here, ours: str = "") -> Container:
     """Check that this machine has what the container needs; return the container with its image's digest set.
 
-    An image of a registry is pulled. Raises HostError with everything that is missing, or EngineError.
+    An image of a registry is pulled. With `ours`, a repository, it is the image that this checkout has built: `latest`
+    may be another checkout's. Raises HostError with everything that is missing, or EngineError.
     """
     if wanted.missing:
         found = (f"{text} on this machine" for text in wanted.missing)
         raise HostError(*found, hint="load the driver; use --print to see the command")
-    image = here.image(wanted.image)
+    own = here.present(ours) if ours else wanted.image
+    wanted = wanted.model_copy(update={"image": own or wanted.image})
+    image = here.image(own) if own else None
     if not image and is_local(wanted.image):
         raise HostError(f"{wanted.image}: image not found", hint=_how_to_get(wanted.image, target, here))
     if not image:
@@ -140,8 +151,8 @@ def too_old(wanted: Container, version: str) -> tuple[str, ...]:
 
 
 def _how_to_get(image: str, target: str, here: Here) -> str:
-    other = STAND_INS + image.removeprefix(OWN)
-    made = f"; --image {other} runs the one built with stand-ins" if here.image(other) else ""
+    other = here.own(STAND_INS + image.removeprefix(OWN).partition(":")[0])
+    made = f"; --image {other} runs the one built with stand-ins" if other else ""
     return f"run `./inv build --target {target}`{made}"
 
 
@@ -277,6 +288,8 @@ def _started(identity: str, wanted: Container, *, json: bool) -> None:
         return
     address = f"{access.bracketed(wanted.address)}:{wanted.port}"
     status = f"http://{access.LOOPBACK}:{wanted.port + 1}/readyz"
+    if "--exec" in wanted.arguments:  # vLLM has replaced the entrypoint
+        status = f"http://{address}/health"
     _say((
         f"ready when {status} answers 200; log: docker logs --follow {wanted.name}",
         f"stop and remove it: docker stop {wanted.name} && docker rm {wanted.name}",

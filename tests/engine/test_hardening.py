@@ -16,7 +16,7 @@ from drydock.examine import audit, hardening
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.model.variant import Variant
 from drydock.publish import push
-from tests.support.standin_contexts import PLATFORM, build_layouts
+from tests.support.standins import PLATFORM, build_layouts
 
 FIRST = {variant.accelerator: variant for variant in reversed(read_matrix(ROOT)) if PLATFORM in variant.platforms}
 

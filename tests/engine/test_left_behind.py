@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
@@ -18,8 +20,10 @@ from docker.errors import DockerException
 
 from bench import guard
 from drydock.build import build
+from drydock.build import images as listing
 from drydock.core.paths import ROOT
 from drydock.engine import loading
+from drydock.run import engine
 
 REPOSITORY = "drydock/left-behind"
 
@@ -47,31 +51,55 @@ def ids(images: docker.models.images.ImageCollection) -> set[str]:
     return {str(image.id) for image in images.list(filters={"label": f"{loading.LABEL}=left-behind"})}
 
 
-def test_an_image_whose_only_name_was_latest_is_removed(images: docker.models.images.ImageCollection) -> None:
-    imported("old")
-    loading.supersede(f"{REPOSITORY}:old")
-    images.remove(f"{REPOSITORY}:old")
-    new = imported("new")
-    loading.supersede(f"{REPOSITORY}:new")
-
-    assert ids(images) == {new}
+def built_in(checkout: Path, tag: str) -> str:
+    """Note an image as a checkout's newest build; return its id."""
+    made = imported(tag)
+    build.settle(checkout, f"{REPOSITORY}:{tag}", "linux/amd64", {}, in_engine=True)
+    return made
 
 
-def test_an_image_with_another_name_and_one_that_a_container_uses_stay(
-    images: docker.models.images.ImageCollection,
+def test_a_build_removes_its_checkouts_older_image_but_not_one_that_is_used_or_has_another_name(
+    images: docker.models.images.ImageCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used, named = imported("used"), imported("named")
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    old = built_in(tmp_path, "old")
+    named = built_in(tmp_path, "named")
+    assert (old in ids(images), images.get(f"{REPOSITORY}:latest").id) == (False, named)
     images.get(named).tag("someone/else", "1")
+    used = built_in(tmp_path, "used")
+    assert images.get(named).tags == ["someone/else:1"]
     container = images.client.containers.create(used)
     try:
-        new = imported("new")
-        loading.supersede(f"{REPOSITORY}:new")
+        new = built_in(tmp_path, "new")
         assert ids(images) == {used, named, new}
-        assert images.get(named).tags == ["someone/else:1"]
     finally:
         container.remove()
-    loading.supersede(f"{REPOSITORY}:new")
+    build.settle(tmp_path, f"{REPOSITORY}:new", "linux/amd64", {}, in_engine=True)
     assert ids(images) == {named, new}
+
+
+def test_two_checkouts_run_their_own_image_whatever_latest_names(
+    images: docker.models.images.ImageCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = built_in(tmp_path / "one", "a"), built_in(tmp_path / "two", "b")
+    assert ids(images) == {one, two}
+    assert images.get(f"{REPOSITORY}:latest").id == two
+    for name, image in (("one", one), ("two", two)):
+        monkeypatch.setattr(engine, "ROOT", tmp_path / name)
+        found = engine.Here().image(engine.Here().own(REPOSITORY))
+        assert found
+        assert found.digest == image
+    assert [set(each.checkouts) for each in listing.images(ROOT) if each.row == "left-behind"] == [
+        {str(tmp_path / "one")},
+        {str(tmp_path / "two")},
+    ]
+    shutil.rmtree(tmp_path / "one")
+    (unkept,) = listing.unkept([each for each in listing.images(ROOT) if each.row == "left-behind"])
+    listing.remove([unkept])
+    assert ids(images) == {two}
 
 
 BENCH = """

@@ -13,15 +13,15 @@ from pathlib import Path
 import docker
 import pytest
 
-from drydock.build import buildx
-from drydock.build.job import Job
+from drydock.build import build, buildx, standins
+from drydock.build.job import prepare
 from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.model.bases import ImageBase
 from tests.support.local_registry import FILES, FOLDERS
 from tests.support.servers import Registry
-from tests.support.standin_contexts import PLATFORM, StandIn, root_context
+from tests.support.standins import PLATFORM
 
 VARIANT = find(read_matrix(ROOT), "gaudi2")
 
@@ -47,15 +47,17 @@ def checkout(tmp_path: Path) -> Path:
 def standin_contexts(folder: Path, registry: Registry) -> list[str]:
     """Push a stand-in for the vendor's base, and return --context options with stand-ins for the rest."""
     assert isinstance(VARIANT.base, ImageBase)
-    standin = StandIn(VARIANT, folder, root_context())
-    targets = standin.targets()
-    name = next(name for name in targets if name.startswith("base_"))
+    folder.mkdir()
     pushed = VARIANT.base.reference.replace("vault.habana.ai", registry.host)
-    targets[name] |= {"output": [f"type=image,name={pushed},push=true,store=false"]}
-    buildx.bake({"group": {"default": {"targets": [name]}}, "target": {name: targets[name]}})
-    job = Job(VARIANT, lockfile.read_lock(lockfile.path_of(ROOT, VARIANT.id)), PLATFORM)
-    contexts = standin._contexts(job, name)
-    replaced = {key: value for key, value in contexts.items() if key not in ("base", "entrypoints")}
+    target = {
+        "context": str(folder),
+        "dockerfile-inline": "FROM base\n",
+        "contexts": {"base": standins.base(VARIANT, prepare("cpu"))},
+        "output": [f"type=image,name={pushed},push=true,store=false"],
+    }
+    buildx.bake({"group": {"default": {"targets": ["base"]}}, "target": {"base": target}})
+    tools = build.fetch_contexts(prepare("cpu"), without={"base", "wheels"})["tools"]
+    replaced = {**standins.stubs(VARIANT), "tools": tools}
     return [word for key, value in replaced.items() for word in ("--context", f"{key}={value}")]
 
 

@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,12 +19,15 @@ from typing import Any
 import docker
 import pytest
 
-from drydock.build import buildx
+from drydock.build import standins
+from drydock.build.job import prepare
+from drydock.build.standins import SERVED
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
+from drydock.prove import demo
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.read import read_model
@@ -30,7 +36,7 @@ from entrypoints.request.vllm_flags import parse_given
 from tests.support.dockerfile_shapes import representatives
 from tests.support.hosts import expect
 from tests.support.sample import write_model
-from tests.support.standin_contexts import SERVED, StandIn, bake_file, root_context
+from tests.support.standins import bake, image
 
 VARIANTS = [variant for variant in read_matrix(ROOT) if variant.serves]
 USUAL = representatives(VARIANTS)
@@ -61,20 +67,13 @@ def _slow(slow: bool) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="session")
-def standins(tmp_path_factory: pytest.TempPathFactory, engine: object) -> dict[str, StandIn]:
-    """Every variant with its stubs."""
-    del engine
-    folder, root = tmp_path_factory.mktemp("stand-ins"), root_context()
-    return {variant.id: StandIn(variant, folder, root) for variant in VARIANTS}
-
-
-@pytest.fixture(scope="session")
-def built(standins: dict[str, StandIn], request: pytest.FixtureRequest) -> Iterator[None]:
+def built(engine: object, request: pytest.FixtureRequest) -> Iterator[None]:
     """Build all images at once, and remove them again; where one fails, each test builds its own and says why."""
+    del engine
     started = time.monotonic()
     wanted = asked_for(request.session.items)
     try:
-        buildx.bake(bake_file([standin for name, standin in standins.items() if name in wanted]))
+        bake(variant for variant in VARIANTS if variant.id in wanted)
         said = f"{len(wanted)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
     except BuildError:
         said = f"not all of {len(wanted)} variants build on stand-ins"
@@ -82,9 +81,9 @@ def built(standins: dict[str, StandIn], request: pytest.FixtureRequest) -> Itera
     reporter.write_line(f"\n{said}") if reporter else log(said)
     yield
     images = docker.from_env().images
-    for standin in standins.values():
-        for image in images.list(name=standin.image):
-            images.remove(image.id, force=True)
+    for variant in VARIANTS:
+        for found in images.list(name=image(variant.id)):
+            images.remove(found.id, force=True)
 
 
 def asked_for(items: Sequence[pytest.Item]) -> set[str]:
@@ -105,14 +104,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("variant", cases())
-def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
-    variant: Variant, standins: dict[str, StandIn], model: Path
-) -> None:
-    standin = standins[variant.id]
-    if not docker.from_env().images.list(name=standin.image):
-        buildx.bake(bake_file([standin]))
+def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(variant: Variant, model: Path) -> None:
+    if not docker.from_env().images.list(name=image(variant.id)):
+        bake([variant])
     host, expected = planned(variant, model)
-    ran = run(standin.image, model, "serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)
+    ran = run(image(variant.id), model, "serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)
 
     assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -127,28 +123,59 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("variant", cases([variant for variant in VARIANTS if variant.setup], proving=False))
 def test_a_command_that_an_image_executes_gets_the_environment_of_the_vendors_scripts(
-    variant: Variant, standins: dict[str, StandIn], model: Path
+    variant: Variant, model: Path
 ) -> None:
     show = "import os; print(os.environ['STUB_SETUP'])"
-    ran = run(standins[variant.id].image, model, variant.interpreter, "-c", show)
+    ran = run(image(variant.id), model, variant.interpreter, "-c", show)
 
     assert ran.stdout.split() == list(variant.setup), ran.stderr[-2000:]
 
 
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("host", recorded())
-def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(
-    host: str, standins: dict[str, StandIn], model: Path
-) -> None:
+def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(host: str, model: Path) -> None:
     profile = expect.profile_of(host)
-    image = standins[profile["variant"]].image
     golden = {file: json.loads((expect.HOSTS / host / file).read_text()) for file in ("facts.json", "findings.json")}
-    facts, check = (run(image, model, verb, "--json", "--root", f"/hosts/{host}") for verb in ("facts", "check"))
+    name = image(profile["variant"])
+    facts, check = (run(name, model, verb, "--json", "--root", f"/hosts/{host}") for verb in ("facts", "check"))
     assert json.loads(facts.stdout) == golden["facts.json"], facts.stderr[-2000:]
     assert expect.brief(json.loads(check.stdout), profile) == golden["findings.json"], check.stderr[-2000:]
-    plan = run(image, model, "plan", "--json", "--root", f"/hosts/{host}", "--model", MODEL)
+    plan = run(name, model, "plan", "--json", "--root", f"/hosts/{host}", "--model", MODEL)
     assert "Traceback" not in plan.stderr
     assert json.loads(plan.stdout)["argv"] if plan.returncode == 0 else "hint: " in plan.stderr
+
+
+def test_one_command_builds_and_serves_a_stand_in_without_devices_that_is_never_published(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    name = f"drydock-test-{os.getpid()}"
+    host = ["--root", str(expect.HOSTS / "rocm-mi300x-8x" / "host.json")]
+    words = ["--target", "mi300x", "--stand-ins", *host, "--name", name, "--port", str(port), "--cache", str(tmp_path)]
+    tmp_path.chmod(0o777)
+    command = [sys.executable, "tasks.py", "run", *words, "--detach", "--json"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        started = json.loads(done.stdout)
+        end = time.monotonic() + 60
+        while demo.status(started["ready"])[0] != 200 and time.monotonic() < end:
+            time.sleep(0.2)
+        container = docker.from_env().containers.get(name)
+        answer = demo.ask(container, demo.QUESTION)
+        said = container.logs().decode()
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
+    image = docker.from_env().images.get(started["image"])
+
+    assert "This is a stand-in" in answer
+    assert "stand-in: there is no vLLM in it" in done.stderr
+    assert "--data-parallel-size = 8" in said  # decided for the recorded host's eight devices
+    assert json.loads(said.splitlines()[-1])["env"]["STUB_VLLM"] == "serve"
+    assert started["image"].startswith("drydock-stand-in/rocm7.2-vllm0.27:")
+    assert image.labels["io.drydock.stand-in"] == "base,wheels"
+    of_the_row = prepare("mi300x").layout  # what publish, audit and bundle read
+    assert standins.stand_in("mi300x").kept_layout not in {None, of_the_row}
 
 
 @pytest.mark.parametrize("variant", cases())
@@ -192,7 +219,7 @@ def hosts(variant: Variant) -> list[str]:
     return sorted(names, key=lambda name: (expect.profile_of(name)["variant"] != variant.id, name))
 
 
-def run(image: str, model: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(name: str, model: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Start a container as an operator would."""
     mounts = {str(expect.HOSTS): "/hosts", str(model): MODEL}
     volumes = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}:ro")]
@@ -201,5 +228,5 @@ def run(image: str, model: Path, *words: str) -> subprocess.CompletedProcess[str
         *(word for name, value in DIGEST.items() for word in ("--env", f"{name}={value}")),
     )  # fmt: skip
     return subprocess.run(
-        ["docker", "run", *options, *volumes, image, *words], check=False, capture_output=True, text=True, timeout=120
+        ["docker", "run", *options, *volumes, name, *words], check=False, capture_output=True, text=True, timeout=120
     )

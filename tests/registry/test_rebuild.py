@@ -13,6 +13,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.build.standins import SERVED
 from drydock.core.errors import NotReproducibleError
 from drydock.examine import audit
 from drydock.examine.verify_published import VerifyOptions, verify_reference
@@ -23,7 +24,6 @@ from tests.engine.test_standins import MODEL, run
 from tests.support.sample import write_model
 from tests.support.servers import Registry
 from tests.support.small_image import VARIANT, Small
-from tests.support.standin_contexts import SERVED
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from drydock.build.standins import carrier
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from tests.support.standin_contexts import carrier
 
 _PROGRAM = re.compile(r"(?:^|;|\bdo\b|\bthen\b)\s*(?:\w+=\S*\s+)*([^\s;]+)")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")

@@ -25,6 +25,7 @@ import zstandard
 
 from drydock.build import render
 from drydock.build.job import BuildOptions, Job, entrypoint_files, prepare
+from drydock.build.standins import wheel
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
@@ -34,7 +35,6 @@ from drydock.oci import layout as oci
 from drydock.oci.layout import PATH
 from tests.support import layouts
 from tests.support.recorded import record
-from tests.support.standin_contexts import wheel
 
 VARIANT = "cpu-vllm0.32"
 PLATFORMS = ("linux/amd64", "linux/arm64")

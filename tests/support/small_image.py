@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from drydock.build import standins
 from drydock.build.job import prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
@@ -20,7 +21,6 @@ from drydock.inputs.store import default_store
 from drydock.lock import lockfile
 from drydock.lock.pin import split
 from drydock.model.locked import Lock, LockedWheel
-from tests.support import standin_contexts as standin
 from tests.support.recorded import record
 
 VARIANT = "small-stand-in"
@@ -31,7 +31,7 @@ FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 
 def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
     """Put a tiny wheel into the store and return its pin."""
-    filename, data = standin.wheel(name, version, modules)
+    filename, data = standins.wheel(name, version, modules)
     sha256 = hashlib.sha256(data).hexdigest()
     default_store().add([data], sha256, filename)
     return LockedWheel(name=name, version=version, filename=filename, size=len(data), sha256=sha256)
@@ -42,7 +42,8 @@ def stub_vllm() -> dict[str, str]:
     stub = (ROOT / "tests" / "support" / "stub_vllm.py").read_text()
     packages = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
     texts = dict.fromkeys((f"{name}/__init__.py" for name in packages), "")
-    texts["vllm/__init__.py"] = standin.NO_DEVICE
+    refusal = 'raise RuntimeError("Failed to infer device type")'
+    texts["vllm/__init__.py"] = f'import os\nif not os.environ.get("{standins.SERVED}"):\n    {refusal}\n'
     return {**texts, "vllm/entrypoints/openai/api_server.py": stub}
 
 
@@ -73,7 +74,7 @@ class Small:
     def _lock(self, real: Lock) -> None:
         variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
         vllm = variant.vllm.distribution
-        modules = stub_vllm() if variant.accelerator == "cpu" else standin.stub_vllm(variant.module)
+        modules = stub_vllm() if variant.accelerator == "cpu" else standins.stub_vllm(variant.module)
         layers = split(variant, [locked(vllm, variant.vllm.version, modules)])
         for name in [layer.name for layer in variant.layers if not layers[layer.name]]:
             layers[name] = (locked(f"tiny-{name}", "1.0", {f"tiny_{name.replace('-', '_')}.py": "A = 1\n"}),)

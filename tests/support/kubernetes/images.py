@@ -9,10 +9,10 @@ import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drydock.build.standins import SERVED
 from drydock.core.files import compact
 from drydock.oci import layout as oci
 from tests.support.kubernetes.node import SANDBOX
-from tests.support.standin_contexts import SERVED
 
 REPOSITORY = "registry.example/vllm"
 """No node can reach it: each pod uses what was imported."""

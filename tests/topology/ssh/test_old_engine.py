@@ -19,7 +19,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from tests.support.machines_ssh import Machine, machines, registry
 from tests.support.pushed import AS_BUILT, push
-from tests.support.standin_contexts import PLATFORM, build_layouts
+from tests.support.standins import PLATFORM, build_layouts
 
 
 class Old(NamedTuple):

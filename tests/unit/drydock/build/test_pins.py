@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from drydock.build import build, plan
 from drydock.build.job import BuildOptions, Job, prepare
+from drydock.build.standins import wheel
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
@@ -27,7 +28,6 @@ from drydock.model.locked import LockedImageBase
 from drydock.model.variant import Variant
 from drydock.repo import locking
 from tests.support.fake_registry import Answer, Fake, Seen
-from tests.support.standin_contexts import wheel
 
 AMD64 = "linux/amd64"
 EMPTY = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": f"sha256:{'4' * 64}", "size": 2}

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -251,7 +252,8 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(daemon, "ensure", lambda: None)
     monkeypatch.setattr(job, "prepare", lambda target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
-    monkeypatch.setattr(build, "build", built.append)
+    monkeypatch.setattr(run.Here, "own", lambda *_: "")
+    monkeypatch.setattr(build, "build", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1"))
     found = LocalImage(f"sha256:{'ab' * 32}")
     monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
     monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)

