@@ -66,14 +66,12 @@ def stand_in(target: str, options: BuildOptions = DEFAULTS, *, root: Path = ROOT
     """Return the job that builds a target's Dockerfile on stand-ins; contexts that the user replaced stay.
 
     It is for the platform of the root, which is fetched. No lock records its digest: its inputs are others. Raises
-    InputError for another platform or an image without vLLM.
+    InputError for another platform.
     """
     job = prepare(target, options._replace(platform=None), root=root)
     below = prepare(ROOT_OF, BuildOptions(offline=options.offline), root=root)
     if options.platform not in {None, below.platform}:
         raise InputError(f"--platform {options.platform}: stand-ins are for {below.platform}", hint="leave it out")
-    if not job.variant.serves:
-        raise InputError(f"--stand-ins: {job.variant.id} has no vLLM for which a stub could stand")
     log(SHOWS)
     lock = job.lock.model_copy(update={"platforms": {below.platform: below.pins}})  # of which only the tools are used
     contexts = {**stubs(job.variant), "base": base(job.variant, below), **job.context_overrides}

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from drydock.build.standins import SERVED
-from drydock.core.errors import HostError
+from drydock.core.errors import HostError, InputError
 from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import cache_home
 from drydock.model.record import Setting
@@ -40,8 +40,11 @@ CONFIG = {
 def stand_in(variant: Variant, request: RunRequest, machine: Machine) -> tuple[Variant, RunRequest]:
     """Return what starts the stub in place of vLLM. A recorded host stands for the machine's devices, if one is given.
 
-    Without a model, a tiny one is made. Raises HostError without devices and without a recorded host.
+    Without a model, a tiny one is made. Raises HostError without devices and without a recorded host,
+    InputError for an image without vLLM.
     """
+    if not variant.serves:
+        raise InputError(f"--stand-ins: {variant.id} has no vLLM for which a stub could stand")
     kept = variant.run if not request.host else Run()  # a recorded host's devices are not on this machine
     if not is_native(kept, machine):
         raise HostError(

@@ -99,11 +99,6 @@ def test_a_row_for_another_processor_is_built_for_that_of_the_root() -> None:
         standins.stand_in("ascend-a3", BuildOptions(platform="linux/arm64"))
 
 
-def test_an_image_without_vllm_has_none() -> None:
-    with pytest.raises(InputError, match=r"router0\.1 has no vLLM"):
-        standins.stand_in("router")
-
-
 def test_an_empty_package_is_one_that_dpkg_reads(tmp_path: Path) -> None:
     (tmp_path / "stub.deb").write_bytes(standins._deb(ROWS[0], "*.deb", 3)[1])
 

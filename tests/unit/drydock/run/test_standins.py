@@ -8,7 +8,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build import standins as stubs
-from drydock.core.errors import HostError
+from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
 from drydock.run import run
@@ -36,10 +36,10 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return argv
 
 
-def start(folder: Path, request: RunRequest, *devices: str) -> None:
+def start(folder: Path, request: RunRequest, *devices: str, target: str = "mi300x") -> None:
     here = run.Building()
     here.machine = machine(folder, devices)
-    run.run("mi300x", request.model_copy(update={"stand_ins": True}), here=here)
+    run.run(target, request.model_copy(update={"stand_ins": True}), here=here)
 
 
 def test_on_a_recorded_host_it_starts_without_devices_and_reads_that_host(tmp_path: Path, started: list[str]) -> None:
@@ -74,4 +74,11 @@ def test_without_devices_a_recorded_host_is_asked_for(tmp_path: Path, started: l
         start(tmp_path, RunRequest())
 
     assert "tests/hosts/rocm-*/host.json" in raised.value.hint
+    assert started == []
+
+
+def test_a_row_without_vllm_is_refused(tmp_path: Path, started: list[str]) -> None:
+    with pytest.raises(InputError, match=r"router0\.1 has no vLLM"):
+        start(tmp_path, RunRequest(), target="router")
+
     assert started == []
