@@ -291,6 +291,8 @@ def build(
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
     variant = auto.resolve_id(target, root)
+    if stand_ins and supplied:
+        raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
     if stand_ins:
         job = standins.stand_in(variant, options)
     else:

@@ -24,8 +24,6 @@ from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
-from drydock.lock.pin import split
-from drydock.model.locked import LockedWheel
 from drydock.model.variant import Build, Supplied, Variant
 from drydock.oci import layout as oci
 
@@ -196,9 +194,8 @@ def _wheels(variant: Variant) -> Files:
         found[layer.name] = {f"tiny-{layer.name}": {f"{name}.py": "A = 1\n", own_python: ""}}
     if modules := _modules(variant, "layers"):
         name = variant.vllm.distribution
-        pin = LockedWheel(name=name, version="1", filename="tiny-1-py3-none-any.whl", size=0, sha256="0" * 64)
-        (layer_name,) = (layer for layer, wheels in split(variant, [pin]).items() if wheels)
-        found[layer_name][name] = modules
+        homes = [each for each in variant.layers if name in each.distributions or not each.distributions]
+        found[min(homes, key=lambda each: not each.distributions).name][name] = modules
     if variant.builds:
         found["build"] = {"tiny-build": {"tiny_build.py": "A = 1\n"}}
     return {path: data for layer, wheels in found.items() for path, data in _layer(layer, wheels).items()}

@@ -19,6 +19,8 @@ if not os.environ.get("STUB_VLLM"):
 
 ANSWER = "Paris. This is a stand-in: it has no model, and answers every question so."
 """The entrypoint asks some models for France's capital before it reports ready."""
+IDLE = 'vllm:num_requests_running{engine="0"} 0.0\n'
+"""Tells the supervisor that it need not wait before it stops the server."""
 SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
 
 
@@ -41,9 +43,10 @@ class Handler(BaseHTTPRequestHandler):
         """Write no line for each request."""
 
     def do_GET(self) -> None:
-        """Answer health and the list of models."""
+        """Answer health, the running requests and the list of models."""
         model = option("--served-model-name", option("--model", "stub"))
-        self.answer({"/health": {}, "/v1/models": {"object": "list", "data": [{"id": model}]}}.get(self.path))
+        models = {"object": "list", "data": [{"id": model}]}
+        self.answer({"/health": {}, "/metrics": IDLE, "/v1/models": models}.get(self.path))
 
     def do_POST(self) -> None:
         """Answer every chat alike."""
@@ -52,12 +55,14 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"/v1/chat/completions": chat}.get(self.path))
 
     def answer(self, body: object) -> None:
-        """Send JSON; nothing is 404."""
+        """Send text or JSON; nothing is 404."""
         key, given = os.environ.get("VLLM_API_KEY"), self.headers.get("Authorization")
-        status = 404 if body is None else 401 if key and self.path != "/health" and given != f"Bearer {key}" else 200
-        data = json.dumps(body if status == 200 else {"error": {"message": "a stand-in"}}).encode()  # noqa: PLR2004
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        closed = key and self.path not in {"/health", "/metrics"} and given != f"Bearer {key}"
+        found = (
+            {"error": {"message": "a stand-in has no such path, or needs the key"}} if body is None or closed else body
+        )
+        data = (found if isinstance(found, str) else json.dumps(found)).encode()
+        self.send_response(404 if body is None else 401 if closed else 200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

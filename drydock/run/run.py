@@ -167,6 +167,8 @@ def _check(request: RunRequest, how: How) -> None:
     verb, _ = user_options.split_verb(request.arguments)
     if verb == user_options.SERVE and not request.model:
         raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
+    if how.form == "k8s" and request.stand_ins:
+        raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
     if how.form == "k8s" and request.network not in ("", user_options.HOST):
         raise InputError(
             f"--network {request.network}: a pod is in the cluster's network, and has no other of the engine",

@@ -25,6 +25,7 @@ from drydock.core.paths import ROOT
 from drydock.inputs import fetch
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
+from entrypoints.serve.watch import parse_running
 
 ROWS = [variant for variant in read_matrix(ROOT) if variant.serves]
 DIGEST = f"sha256:{'ab' * 32}"
@@ -143,6 +144,7 @@ def test_the_stub_answers_as_a_server_that_is_ready(served: str) -> None:
     assert '"small"' in answer(f"{served}/v1/models", key="s3cret")[1]
     assert answer(f"{served}/v1/models")[0] == 401
     assert "stand-in" in answer(f"{served}/v1/chat/completions", b"{}", "s3cret")[1]
+    assert parse_running(answer(f"{served}/metrics")[1]) == 0  # so that it is stopped at once
     assert answer(f"{served}/v1/completions", b"{}", "s3cret")[0] == 404  # the known-answer test compares nothing
 
 
