@@ -532,10 +532,14 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
         "hosts": "folder with recorded hosts (facts --record) [default: those that come with drydock]",
         "length": "tokens of the longest sequence, prompt and answer [default: the model's]",
         "concurrency": "sequences at a time",
+        "html": "also write a page with the table to this file",
     },
 )
-def size(_: Context, model: str, hosts: str = "", length: int = 0, concurrency: int = 0, json: bool = False) -> None:
+def size(
+    _: Context, model: str, hosts: str = "", length: int = 0, concurrency: int = 0, html: str = "", json: bool = False
+) -> None:
     """Print which machines serve a model: how many of each, with which split, how long and how many requests."""
+    from drydock.topology import page
     from drydock.topology import size as sizing
 
     words = (
@@ -543,6 +547,9 @@ def size(_: Context, model: str, hosts: str = "", length: int = 0, concurrency: 
         *(("--concurrency", str(concurrency)) * bool(concurrency)),
     )
     found = sizing.sizes(model, sizing.machines(hosts), words)
+    if html:
+        with unwritable(Path(html), "--html"):
+            write_atomically(Path(html), page.sizes(model, found))
     emit(dumps([each._asdict() for each in found]) if json else sizing.as_text(model, found, terminal_columns()))
 
 

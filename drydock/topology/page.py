@@ -7,7 +7,7 @@ image's `plan --html`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
+from drydock.topology.size import COLUMNS, Capacity, cells
 from entrypoints.checks.findings import SEVERITIES
 from entrypoints.cli.page_frame import (
     Figure,
@@ -38,14 +39,7 @@ _SHORT = {"prefill": "P", "decode": "D"}
 
 def page(made: TopologyPlan) -> str:
     """Return the page: the answer, nodes with their ranks, commands with their reasons and what needs attention."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = _environment()
     nodes = [{"name": name, **node} for name, node in sorted(_nodes(made).items())]
     findings = [_finding(line) for line in made.findings]
     sections = environment.get_template(SECTIONS).render(
@@ -58,6 +52,17 @@ def page(made: TopologyPlan) -> str:
     )
     about = (counted(len(nodes), "node"), f"variant {made.variant}", f"image {made.image}")
     return frame("Plan for", made.model, about, _answer(made, findings), (sections,))
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def _answer(made: TopologyPlan, findings: list[dict[str, str]]) -> Iterator[Figure]:
@@ -131,3 +136,29 @@ def _server(replica: Replica) -> dict[str, Any]:
 def _command(env: Mapping[str, str], argv: tuple[str, ...], reasons: tuple[Because, ...]) -> Markup:
     given = (Reason(each.setting, each.value, "", each.because, each.instead) for each in reasons)
     return Markup(command(env, argv, given))  # noqa: S704 - `command` has escaped it
+
+
+# --- which machines serve a model -----------------------------------------------------------------------------------
+
+
+def sizes(model: str, found: Sequence[Capacity]) -> str:
+    """Return the page of `size`: the answer, a table of the machines that serve a model, and why others do not."""
+    serving = [size for size in found if size.hosts]
+    alone = [size for size in serving if size.hosts == 1]
+    most = max(alone, key=lambda size: size.tokens, default=None)
+    answer = [
+        Figure(f"{len(alone)} alone", "kinds of machines that serve it by themselves", "pass" if alone else "fail")
+    ]
+    if most:
+        text = f"has the largest KV cache of these: {most.tokens:,} tokens, {most.split}"
+        answer.append(Figure(most.machine, text))
+    answer.append(Figure(f"{len(serving) - len(alone)} together", "kinds of which several serve it"))
+    others = [size for size in found if not size.hosts]
+    answer.append(Figure(f"{len(others)} not", "too small, also sixteen of them, or without a suitable image"))
+    body = (
+        _environment()
+        .get_template("sizes.html.j2")
+        .render(serving=serving, others=others, columns=COLUMNS, cells=cells)
+    )
+    about = (counted(len(found), "recorded machine"), "computed from the model's configuration, not measured")
+    return frame("Machines for", model, about, answer, (body,))

@@ -6,6 +6,7 @@ It answers what is asked before hardware is bought or borrowed. Each plan is wha
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -164,13 +165,13 @@ def devices(facts: Mapping[str, Any]) -> str:
 
 # --- what is printed ------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "worst finding")
+COLUMNS = ("machine", "hosts", "split", "longest", "requests", "KV tokens", "worst finding")
 
 
 def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
     """Format rows as a table, then the machines that do not serve the model, with the reason."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in _COLUMNS:
+    for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("machine", "split", "worst finding") else "right")
     for size in found:
         if size.hosts:
@@ -183,7 +184,8 @@ def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
     small = [size.machine for size in found if size.is_too_small]
     lines += ["", f"too small, also {COUNTS[-1]} of them: {', '.join(small)}"] if small else []
     others = [size for size in found if not size.hosts and not size.is_too_small]
-    lines += ["", *(f"not {size.machine}: {size.because}" for size in others)] if others else []
+    reasons = (f"not {size.machine}: {size.because.removeprefix(f'{model}: ')}" for size in others)
+    lines += ["", *(textwrap.shorten(reason, columns, placeholder=" …") for reason in reasons)] if others else []
     return "".join(f"{line}\n" for line in lines)
 
 

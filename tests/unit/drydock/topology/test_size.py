@@ -9,7 +9,7 @@ import pytest
 
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
-from drydock.topology import size
+from drydock.topology import page, size
 
 EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
@@ -78,3 +78,12 @@ def test_the_recorded_hosts_have_their_variants() -> None:
     variants = {machine.name: machine.variant.accelerator for machine in size.machines()}
     assert variants["cuda-h100-8x"] == "cuda"
     assert all(name.partition("-")[0] == accelerator for name, accelerator in variants.items())
+
+
+def test_the_page_has_the_answer_and_every_machine() -> None:
+    found = [size.size_of(EMPTY, Image(PLAN)), size.size_of(EMPTY._replace(machine="<b>"), Image(PLAN, hosts=99))]
+    made = page.sizes("owner/model", found)
+    assert "<b>1 alone</b>" in made
+    assert "11,000" in made
+    assert "&lt;b&gt;" in made
+    assert "with -tp 8: weights take too much" in made
