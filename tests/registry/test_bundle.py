@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from drydock.attest import signing
+from drydock.build import checkouts
 from drydock.build.job import BuildOptions, prepare
 from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write
@@ -88,6 +89,8 @@ def test_another_machine_has_it_all_and_makes_the_same_bundle_of_it(carried: Car
     assert loaded.bundle == carried.created.bundle
     assert [image.rebuildable for image in loaded.images] == [True, True]
     assert loaded.files_new == whole(there) == whole(carried.here.cache)
+    layouts = {str(carried.here.layout(platform).relative_to(there)) for platform in PLATFORMS}
+    assert {*checkouts.named()} == layouts  # a build in another checkout leaves them
     create([VARIANT], there / "again.tar", root=carried.here.root)
     assert (there / "again.tar").read_bytes() == carried.file.read_bytes()
 
