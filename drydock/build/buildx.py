@@ -194,7 +194,8 @@ def _missing_image(reference: str, cause: str, text: str) -> RegistryError:
     return RegistryError(
         f"{reference}: the engine cannot read this image: {meaning}",
         hint=f"take it from elsewhere with {option}, or name a mirror of its registry in {path_of(os.environ)}:\n"
-        f'  registries: {{"{registry}": "HOST/PATH"}}\n`./inv doctor --target TARGET` asks each server that it needs',
+        f'  registries: {{"{registry}": "HOST/PATH"}}\n`./inv doctor --target TARGET` asks each server that it needs;'
+        " `./inv build --target TARGET --stand-ins` tries the row without the vendor's image",
     )
 
 
