@@ -184,13 +184,14 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     planning = arguments.verb == "plan"
     instead = Instead(arguments.model_config, env.get(KNOWN_MODELS, ""), no_weights=True) if planning else Instead()
     model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"], instead)
-    if model.unanswered and not model.known_from:
+    model = model._replace(revision=read_revision(name, hub))
+    options = arguments.options
+    plan = command(profile, facts, model, given, options.drain_timeout, options.stall)
+    if model.unanswered and not model.known_from:  # after what the host lacks, which no hub helps
         offline = model.unanswered.split()[0]
         ask = f"unset {offline}" if offline in env else "set HTTPS_PROXY or HF_ENDPOINT"
         raise EntrypointError(MODEL, model.unknown, f"{ask}, or {_DESCRIBE if planning else _MOUNT}")
-    model = model._replace(revision=read_revision(name, hub))
-    options = arguments.options
-    return facts, model, command(profile, facts, model, given, options.drain_timeout, options.stall)
+    return facts, model, plan
 
 
 def _require_modelscope(name: str, profile: Mapping[str, Any]) -> None:
