@@ -16,6 +16,7 @@ from drydock.build import quoting
 from drydock.build.quoting import Quoted
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import dumps, write_atomically
+from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.model.distributions import Layer
 from drydock.model.locked import Lock
@@ -33,25 +34,25 @@ EXCERPT = 20
 """Lines of a difference that an error shows."""
 
 
-def path_of(root: Path, variant: Variant) -> Path:
+def path_of(project: Project, variant: Variant) -> Path:
     """Return the path of a variant's committed Dockerfile."""
-    return root / "images" / variant.id / DOCKERFILE
+    return project / f"images/{variant.id}/{DOCKERFILE}"
 
 
-def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
+def write(project: Project, variant: Variant, lock: Lock) -> list[Path]:
     """Write a variant's Dockerfile atomically; return its path if it changed.
 
     Raises StaleError when the lock was not made from this variant, InputError for a template that cannot be rendered.
     """
     locks.check(variant, lock)
-    path = path_of(root, variant)
-    return [path] if write_atomically(path, dockerfile(root, variant)) else []
+    path = project.root / "images" / variant.id / DOCKERFILE
+    return [path] if write_atomically(path, dockerfile(project, variant)) else []
 
 
-def check(root: Path, variant: Variant, lock: Lock) -> None:
+def check(project: Project, variant: Variant, lock: Lock) -> None:
     """Compare a variant's committed Dockerfile with its templates. Raises StaleError with the first differing lines."""
     locks.check(variant, lock)
-    difference = _difference(root, path_of(root, variant), dockerfile(root, variant))
+    difference = _difference(project, path_of(project, variant), dockerfile(project, variant))
     if difference:
         raise StaleError(difference, hint="change the matrix or the templates and run `./inv render`")
 
@@ -105,7 +106,7 @@ class Steps(NamedTuple):
     labels: Quoted
     """The image's labels, as LABEL takes them."""
     user: Quoted
-    """The instruction that makes steps run as root, if the base may have set another user."""
+    """The instruction that makes steps run as project, if the base may have set another user."""
     stage: str
     """Name of the stage that installs packages; the stage that compiles, if any, is based on it."""
     python: str
@@ -153,26 +154,29 @@ def steps(variant: Variant) -> Steps:
     )
 
 
-def dockerfile(root: Path, variant: Variant) -> str:
+def dockerfile(project: Project, variant: Variant) -> str:
     """Return the text of a variant's Dockerfile. Raises InputError for a template that cannot be rendered."""
     name = f"{variant.accelerator}/Dockerfile.j2"
     try:
-        template = _environment(root / "templates").get_template(name)
+        template = _environment(tuple(layer / "templates" for layer in project.layers)).get_template(name)
         return _tidy(template.render(steps(variant)._asdict()))
     except TemplateNotFound as error:
         raise InputError(f"templates/{error.name}: template not found") from error
     except TemplateSyntaxError as error:
         raise InputError(f"templates/{error.name}:{error.lineno}: {error.message}") from error
     except UndefinedError as error:
-        raise InputError(f"{_template_line(error, root) or f'templates/{name}'}: {error.message}") from error
+        raise InputError(f"{_template_line(error, project) or f'templates/{name}'}: {error.message}") from error
     except (ArithmeticError, AttributeError, TypeError, ValueError, RecursionError) as error:
-        where = _template_line(error, root) or f"templates/{name}"
+        where = _template_line(error, project) or f"templates/{name}"
         raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 @functools.lru_cache(maxsize=4)
-def _environment(templates: Path) -> Environment:
-    """Return the Jinja environment of a folder; it compiles each template once, and again when the file changes."""
+def _environment(templates: tuple[Path, ...]) -> Environment:
+    """Return the Jinja environment of folders, of which the first that has a template wins.
+
+    It compiles each template once, and again when the file changes.
+    """
     environment = Environment(  # noqa: S701 (a Dockerfile is not HTML)
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -254,15 +258,15 @@ def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     yield "entrypoints", "the entrypoint's sources"
 
 
-def _template_line(error: Exception, root: Path) -> str:
+def _template_line(error: Exception, project: Project) -> str:
     """Return file:line of the template that raised the error; Jinja puts templates into the traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
-    return f"{Path(frames[-1].filename).relative_to(root)}:{frames[-1].lineno}" if frames else ""
+    return f"{project.name_of(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
 
 
-def _difference(root: Path, path: Path, expected: str) -> str:
+def _difference(project: Project, path: Path, expected: str) -> str:
     """Return how a committed file differs from the generated text; empty if it does not."""
-    name = str(path.relative_to(root))
+    name = project.name_of(path)
     if not path.is_file():
         return f"{name}: file not found"
     found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings

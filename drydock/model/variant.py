@@ -39,6 +39,8 @@ from drydock.model.running import Run
 from drydock.model.transfer import KvTransfer, Transfers
 from drydock.model.variables import Variables
 
+Inherited = Annotated[str, StringConstraints(pattern=r"^(drydock/)?[a-z0-9][a-z0-9._-]{0,62}$")]
+"""A name in the same project, or of drydock's own after drydock/."""
 Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]+$")]
 
 # --- shared by several files ----------------------------------------------------------------------------------------
@@ -353,7 +355,7 @@ class Serving(Record):
 class Stack(StackContents, Serving):
     """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together."""
 
-    inherits: Identifier | None = None
+    inherits: Inherited | None = None
     """Name of another stack of the same accelerator; it provides what this one leaves out."""
     summary: OneLine | None = None
     """What the stack is and who provides it, in one sentence."""
@@ -399,6 +401,8 @@ class Listed(Record):
 class MatrixRow(Listed):
     """One variant of the matrix."""
 
+    inherits: Inherited | None = None
+    """Row of drydock's own, after drydock/, that provides what this one leaves out."""
     stack: Identifier
     """Name of a file templates/<accelerator>/stacks/<stack>.yaml, without .yaml."""
     env: Env = {}

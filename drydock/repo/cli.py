@@ -19,6 +19,7 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 
 from drydock.config.matrix import read_matrix
+from drydock.config.project import current
 from drydock.core.console import emit, log
 from drydock.core.errors import InputError, nearest
 from drydock.core.paths import ROOT
@@ -293,4 +294,4 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
 
 
 def _targets() -> set[str]:
-    return {word for variant in read_matrix(ROOT) for word in (variant.id, variant.accelerator, *variant.aliases)}
+    return {word for variant in read_matrix(current()) for word in (variant.id, variant.accelerator, *variant.aliases)}

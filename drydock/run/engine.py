@@ -17,6 +17,7 @@ import docker.errors
 
 from drydock.build.job import STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.container import Container
@@ -46,6 +47,9 @@ class Here:
 
     machine = Machine()
 
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
     def image(self, name: str) -> LocalImage | None:
         """Return an image of the engine; None if it has no such image. Raises EngineError."""
         try:
@@ -70,7 +74,7 @@ class Here:
 
         Raises InputError and HostError.
         """
-        found: Mapping[str, Any] = entrypoint.ask(variant, "facts", host)
+        found: Mapping[str, Any] = entrypoint.ask(self.project, variant, "facts", host)
         return found
 
     def pull(self, wanted: Container) -> None:

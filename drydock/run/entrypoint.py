@@ -12,12 +12,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from drydock.build import render
 from drydock.core.errors import HostError, InputError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
@@ -50,17 +49,17 @@ class DoesNotFitError(HostError):
     """The model does not fit the memory of the machine."""
 
 
-def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[list[str], dict[str, str]]:
+def argv_of(project: Project, variant: Variant, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
     profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
-    argv = [*_PYTHON, str(root / "entrypoints"), *words]
+    argv = [*_PYTHON, str(project / "entrypoints"), *words]
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
     return argv, {**passed, PROFILE: str(profile)}
 
 
-def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:
+def become(project: Project, variant: Variant, words: Sequence[str]) -> None:
     """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code."""
-    argv, env = argv_of(variant, words, root)
+    argv, env = argv_of(project, variant, words)
     os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
 
 
@@ -76,41 +75,41 @@ def check_verb(target: str, words: Sequence[str]) -> None:
     )
 
 
-def with_root(words: Sequence[str], root: str) -> tuple[str, ...]:
-    """Return the entrypoint's words with a --root that was given before them. Raises InputError if both give one."""
-    if root and recorded_host(words):
-        raise InputError("--root is given twice: before and after --", hint="write --root VALUE once")
-    return (*words, "--root", root) if root else (*words,)
+def with_root(words: Sequence[str], project: str) -> tuple[str, ...]:
+    """Return the entrypoint's words with a --project that was given before them. Raises InputError if both give one."""
+    if project and recorded_host(words):
+        raise InputError("--project is given twice: before and after --", hint="write --project VALUE once")
+    return (*words, "--project", project) if project else (*words,)
 
 
 def recorded_host(words: Sequence[str]) -> str:
-    """Return the value of --root among the entrypoint's words; empty without one."""
+    """Return the value of --project among the entrypoint's words; empty without one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--root", nargs="?", default="")
-    return parser.parse_known_args(words)[0].root or ""
+    parser.add_argument("--project", nargs="?", default="")
+    return parser.parse_known_args(words)[0].project or ""
 
 
-def ask(variant: Variant, verb: str, host: str = "", root: Path = ROOT) -> Any:
+def ask(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
     """Return the JSON of `facts` or `check`; `host` is a recorded host, empty for this machine.
 
     Raises InputError if the recorded host cannot be read, HostError for any other failure.
     """
-    words = [verb, *(["--json"] if verb == "check" else []), *(["--root", host] if host else [])]
-    argv, env = argv_of(variant, words, root)
+    words = [verb, *(["--json"] if verb == "check" else []), *(["--project", host] if host else [])]
+    argv, env = argv_of(project, variant, words)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in (0, _CHECK_FAILED):
         raise failure(done.returncode, done.stderr)
     return json.loads(done.stdout)
 
 
-def answer(variant: Variant, words: Sequence[str], given: Mapping[str, str], root: Path = ROOT) -> Any:
+def answer(project: Project, variant: Variant, words: Sequence[str], given: Mapping[str, str]) -> Any:
     """Return the JSON that the entrypoint prints for a container with the variables `given`.
 
     They are data: an LD_PRELOAD that the container needs must not load a library into a process of this machine.
     Raises InputError and HostError.
     """
-    _, env = argv_of(variant, words, root)
-    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(root), *words]
+    _, env = argv_of(project, variant, words)
+    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(project), *words]
     done = subprocess.run(
         argv, env=env, input=json.dumps(dict(given)), capture_output=True, text=True, errors="replace", check=False
     )

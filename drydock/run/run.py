@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.build.job import OWN, STAND_INS
@@ -17,7 +16,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import access, kubernetes, node_selectors, reasons, user_options
 from drydock.run import docker as manifests
@@ -69,21 +68,21 @@ class Building(Here):
         if found or not name.startswith(OWN):
             return found
         log(f"{name}: not built yet; building it")
-        build.build(pins.pin_missing(prepare(name.removeprefix(OWN).partition(":")[0])))
+        build.build(pins.pin_missing(prepare(self.project, name.removeprefix(OWN).partition(":")[0])))
         return super().image(name)
 
 
 PLAIN = How()
 
 
-def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT, here: Here) -> int:
+def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *, here: Here) -> int:
     """Start a target with docker, or print its command or manifest; return the exit code.
 
     Raises TargetError, InputError, and HostError for cards that this machine does not have; before a start also
     EngineError, and HostError for all that this machine lacks.
     """
     _check(request, how)
-    variant = find(read_matrix(root), target)
+    variant = find(read_matrix(project), target)
     wanted, keys = _without_literal_key(variant, request, how, here)
     user_options.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:

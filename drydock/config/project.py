@@ -1,0 +1,36 @@
+"""Which project a command is about. IO."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+
+DRYDOCK = Project(ROOT)
+"""drydock's own files."""
+FILE = "drydock.yaml"
+VARIABLE = "DRYDOCK_PROJECT"
+
+
+@functools.cache
+def current() -> Project:
+    """Return the project of this process: see `find`. Raises InputError."""
+    return find(Path.cwd(), os.environ)
+
+
+def find(folder: Path, env: Mapping[str, str]) -> Project:
+    """Return the project of a folder: the one that DRYDOCK_PROJECT names, else the nearest drydock.yaml upwards.
+
+    Without any it is drydock itself, which is a project with nothing below it. Raises InputError.
+    """
+    named = env.get(VARIABLE, "")
+    if named and not (Path(named) / FILE).is_file():
+        raise InputError(f"{VARIABLE}={named}: found no {FILE}", hint="name the folder that contains it")
+    folders = [Path(named).absolute()] if named else [folder, *folder.parents]
+    root = next((each for each in folders if (each / FILE).is_file()), ROOT)
+    return DRYDOCK if root == ROOT else Project(root, (ROOT,))
