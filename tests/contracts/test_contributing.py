@@ -137,11 +137,11 @@ RENDER = """
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
-variants = read_matrix(ROOT)
+variants = read_matrix(DRYDOCK)
 variant = find(variants, "abacus")
 folder = ROOT / "images" / variant.id
 folder.mkdir()
-(folder / "Dockerfile").write_text(render.dockerfile(ROOT, variant))
+(folder / "Dockerfile").write_text(render.dockerfile(DRYDOCK, variant))
 """
 
 WORDS = """
@@ -158,7 +158,7 @@ from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
-variant = find(read_matrix(ROOT), "abacus")
+variant = find(read_matrix(DRYDOCK), "abacus")
 assert environment(variant.python, "linux/amd64", variant.base).glibc == 28
 profile = expect.profile_of("abacus-rack")
 facts = expect.read("abacus-rack", profile)

@@ -16,14 +16,16 @@ import pytest
 from drydock.build import buildx
 from drydock.build.job import Job
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.bases import ImageBase
 from tests.support.local_registry import FILES, FOLDERS
 from tests.support.servers import Registry
 from tests.support.standin_contexts import PLATFORM, StandIn, root_context
 
-VARIANT = find(read_matrix(ROOT), "gaudi2")
+VARIANT = find(read_matrix(DRYDOCK), "gaudi2")
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def standin_contexts(folder: Path, registry: Registry) -> list[str]:
     pushed = VARIANT.base.reference.replace("vault.habana.ai", registry.host)
     targets[name] |= {"output": [f"type=image,name={pushed},push=true,store=false"]}
     buildx.bake({"group": {"default": {"targets": [name]}}, "target": {name: targets[name]}})
-    job = Job(VARIANT, lockfile.read_lock(lockfile.path_of(ROOT, VARIANT.id)), PLATFORM)
+    job = Job(VARIANT, lockfile.read_lock(lockfile.path_of(DRYDOCK, VARIANT.id)), PLATFORM, DRYDOCK)
     contexts = standin._contexts(job, name)
     replaced = {key: value for key, value in contexts.items() if key not in ("base", "entrypoints")}
     return [word for key, value in replaced.items() for word in ("--context", f"{key}={value}")]
@@ -65,7 +67,7 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
     contexts = standin_contexts(tmp_path / "stand-ins", registry)
     mirrors = tmp_path / "mirrors.yaml"
     mirrors.write_text(json.dumps({"registries": {"vault.habana.ai": registry.host}}))
-    path = lockfile.path_of(checkout, VARIANT.id)
+    path = lockfile.path_of(Project(checkout), VARIANT.id)
     before = json.loads(path.read_text())
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     environment |= {"DRYDOCK_MIRRORS": str(mirrors), "PYTHONPATH": str(checkout)}

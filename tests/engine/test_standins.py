@@ -18,6 +18,7 @@ import pytest
 
 from drydock.build import buildx
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
@@ -32,7 +33,7 @@ from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standin_contexts import SERVED, StandIn, bake_file, root_context
 
-VARIANTS = [variant for variant in read_matrix(ROOT) if variant.serves]
+VARIANTS = [variant for variant in read_matrix(DRYDOCK) if variant.serves]
 USUAL = representatives(VARIANTS)
 MODEL = "/models/stub"
 DIGEST = {"DRYDOCK_IMAGE_DIGEST": f"sha256:{'0' * 64}"}

@@ -20,7 +20,7 @@ from typing import Any
 
 from drydock.build import buildx, plan
 from drydock.build.job import Job, entrypoint_files, prepare
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
@@ -138,8 +138,8 @@ class StandIn:
 
     def targets(self) -> dict[str, Any]:
         """Return the bake targets: the base's stand-in, and the variant's own as `invoke bake` makes it."""
-        pins = lockfile.read_lock(lockfile.path_of(ROOT, self.variant.id))
-        job = Job(variant=self.variant, lock=pins, platform=PLATFORM)
+        pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, self.variant.id))
+        job = Job(self.variant, pins, PLATFORM, DRYDOCK)
         base = f"base_{self._base_key()}"
         made = plan.plan(self.variant, pins, PLATFORM, self._contexts(job, base), job.context, self.folder)
         target = made["target"][plan.bake_name(self.variant.id)]
@@ -150,7 +150,7 @@ class StandIn:
         sources = {item.name: str(self._tree(item.name)) for item in self.variant.sources}
         supplied = {item.name: str(self._brought(item)) for item in self.variant.supplied}
         own = {"wheels": str(self._wheels()), "tools": _tools(), "base": f"target:{base}"}
-        entrypoints = str(default_store().folder({}, entrypoint_files(job.root)))
+        entrypoints = str(default_store().folder({}, entrypoint_files(job.project)))
         return {**own, **sources, **supplied, "entrypoints": entrypoints}
 
     # --- base -------------------------------------------------------------------------------------------------------
@@ -281,14 +281,14 @@ def _carries(pattern: str, variant: Variant, number: int) -> bool:
 
 
 def _tools() -> str:
-    job = prepare("cpu")
-    return fetch.fetch(job.variant, job.lock, PLATFORM, without={"base", "wheels"})["tools"]
+    job = prepare(DRYDOCK, "cpu")
+    return fetch.fetch(DRYDOCK, job.variant, job.lock, PLATFORM, without={"base", "wheels"})["tools"]
 
 
 def root_context() -> str:
     """Return the small Debian root, as a context: the CPU variant's own base."""
-    job = prepare("cpu")
-    return fetch.fetch(job.variant, job.lock, PLATFORM, without={"wheels", "tools"})["base"]
+    job = prepare(DRYDOCK, "cpu")
+    return fetch.fetch(DRYDOCK, job.variant, job.lock, PLATFORM, without={"wheels", "tools"})["base"]
 
 
 def bake_file(standins: Sequence[StandIn]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.paths import ROOT
 
 from drydock.config.layers import merged
 from drydock.config.matrix import find, read_matrix
 from drydock.config.strict_yaml import parse_yaml
 from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
 from drydock.core.project import Project
 
 Write = Callable[..., Project]

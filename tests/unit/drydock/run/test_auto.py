@@ -13,6 +13,7 @@ import pytest
 
 from drydock.build import build, job, pins
 from drydock.config.matrix import find
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
@@ -152,7 +153,7 @@ def test_a_device_that_cannot_be_read_is_an_error_and_not_a_guess(tmp_path: Path
     recorded.write_text(json.dumps(host))
 
     with pytest.raises(HostError, match=r"cuda: nvidia-smi.*Driver/library version mismatch"):
-        auto.resolve("auto", str(recorded))
+        auto.resolve(DRYDOCK, "auto", str(recorded))
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"files": 3}'])
@@ -162,18 +163,18 @@ def test_a_recorded_host_that_cannot_be_read_is_an_error_that_names_it(tmp_path:
         recorded.write_text(text)
 
     with pytest.raises(InputError, match=f"--root {recorded}: ") as error:
-        auto.resolve("auto", str(recorded))
+        auto.resolve(DRYDOCK, "auto", str(recorded))
     assert "facts --record host.json" in error.value.hint
 
 
 def test_the_task_asks_the_entrypoint_and_prints_the_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    assert auto.resolve_id("auto", GAUDI2) == "habana1.22-fork0.9"
+    assert auto.resolve_id(DRYDOCK, "auto", GAUDI2) == "habana1.22-fork0.9"
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[0] == "auto: found 8 x HL-225 (habana), driver 1.22.0, x86_64"
-    assert auto.resolve_id("gaudi3") == "gaudi3"
+    assert auto.resolve_id(DRYDOCK, "gaudi3") == "gaudi3"
     with pytest.raises(InputError, match="--root"):
-        auto.resolve_id("gaudi3", GAUDI2)
+        auto.resolve_id(DRYDOCK, "gaudi3", GAUDI2)
 
 
 # --- ./inv entrypoint -----------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def test_the_task_asks_the_entrypoint_and_prints_the_reasons(capsys: pytest.Capt
     ("words", "code"), [(("version",), 0), (("check", "--root", GAUDI2), 0), (("plan", "--model", "/nowhere"), 4)]
 )
 def test_the_entrypoint_runs_from_the_checkout_with_its_exit_code(words: tuple[str, ...], code: int) -> None:
-    argv, env = entrypoint.argv_of(find(VARIANTS, "gaudi2"), words)
+    argv, env = entrypoint.argv_of(DRYDOCK, find(VARIANTS, "gaudi2"), words)
 
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
@@ -195,7 +196,9 @@ def test_the_task_becomes_the_entrypoint_of_the_variant_that_fits(monkeypatch: p
     became: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *what: became.append(what))
 
-    entrypoint.become(auto.resolve("auto", entrypoint.recorded_host(("facts", "--root", GAUDI2))), ("version",))
+    entrypoint.become(
+        DRYDOCK, auto.resolve(DRYDOCK, "auto", entrypoint.recorded_host(("facts", "--root", GAUDI2))), ("version",)
+    )
 
     ((_, argv, env),) = became
     assert argv[-2:] == [str(ROOT / "entrypoints"), "version"]
@@ -208,7 +211,7 @@ def test_the_entrypoint_gets_no_more_of_the_shell_than_a_container(monkeypatch: 
     for name in ("HOME", "CUDA_VISIBLE_DEVICES", "VLLM_USE_V1", "PYTHONPATH"):
         monkeypatch.setenv(name, "/left/out")
 
-    _, env = entrypoint.argv_of(find(VARIANTS, "cpu"), ("facts",))
+    _, env = entrypoint.argv_of(DRYDOCK, find(VARIANTS, "cpu"), ("facts",))
 
     assert env.keys() >= {"HF_TOKEN", "https_proxy", "HTTP_PROXY", "PATH", "DRYDOCK_PROFILE"}
     assert "/left/out" not in env.values()
@@ -255,9 +258,9 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     found = LocalImage(f"sha256:{'ab' * 32}")
     monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
     monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
-    here = run.Building()
+    here = run.Building(DRYDOCK)
     here.machine = machine(tmp_path)
 
-    run.run("cpu", RunRequest(model="org/model"), here=here)
+    run.run(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
 
     assert built == ["cpu-vllm0.32", "docker", "run"]
