@@ -106,7 +106,7 @@ class Steps(NamedTuple):
     labels: Quoted
     """The image's labels, as LABEL takes them."""
     user: Quoted
-    """The instruction that makes steps run as project, if the base may have set another user."""
+    """The instruction that makes steps run as root, if the base may have set another user."""
     stage: str
     """Name of the stage that installs packages; the stage that compiles, if any, is based on it."""
     python: str

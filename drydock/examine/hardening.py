@@ -268,7 +268,7 @@ def user(image: ObservedImage) -> Iterator[Finding]:
     """Yield wrong users: the user that the image runs as, its account, accounts with passwords, owners of files."""
     runs_as = str((image.config.get("config") or {}).get("User", ""))
     if runs_as != USER:
-        yield Finding(rule="user", path="USER", found=f"{runs_as or 'project'}, expected {USER}")
+        yield Finding(rule="user", path="USER", found=f"{runs_as or 'root'}, expected {USER}")
     uid = USER.partition(":")[0]
     accounts = [line for line in image.texts.get("etc/passwd", "").splitlines() if line.split(":")[2:3] == [uid]]
     if accounts != [ACCOUNT]:

@@ -225,8 +225,8 @@ def _servers(
         yield Question("find-links", partial(_ask, folder, reached, dates, "correct PIP_FIND_LINKS, or pip.conf"), WARN)
     if not isinstance(base, LockedImageBase):
         hint = f'set DRYDOCK_DEBIAN_MIRROR; or in {file}: indexes: {{{DEBIAN}: "https://MIRROR/debian"}}'
-        for project in debs.read_mirrors(env).main:
-            release = f"{project}/dists/{base.suite if base else SUITE}/InRelease"
+        for root in debs.read_mirrors(env).main:
+            release = f"{root}/dists/{base.suite if base else SUITE}/InRelease"
             yield Question("debian", partial(_ask, release, debs.access(env), dates, hint))
     else:
         yield Question("registry", partial(_registry, base, reached, env))

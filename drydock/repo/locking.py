@@ -224,5 +224,5 @@ def _outdated(project: Project, check: Callable[[], None]) -> Sequence[str]:
     try:
         check()
     except StaleError as error:
-        return [problem.partition(": ")[0].removeprefix(f"{project}/") for problem in error.problems]
+        return [problem.partition(": ")[0].removeprefix(f"{project.root}/") for problem in error.problems]
     return ()

@@ -12,9 +12,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from drydock.build import render
+from drydock.build.job import entrypoint_files
 from drydock.core.errors import HostError, InputError
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
@@ -52,9 +54,17 @@ class DoesNotFitError(HostError):
 def argv_of(project: Project, variant: Variant, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
     profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
-    argv = [*_PYTHON, str(project / "entrypoints"), *words]
+    argv = [*_PYTHON, str(_image_side(project) / "entrypoints"), *words]
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
     return argv, {**passed, PROFILE: str(profile)}
+
+
+def _image_side(project: Project) -> Path:
+    """Return the folder with `entrypoints/`: the layer that has it, or a copy of those of several layers."""
+    layers = [layer for layer in project.layers if (layer / "entrypoints").is_dir()]
+    if len(layers) == 1:
+        return layers[0]
+    return default_store().folder({}, {f"entrypoints/{name}": text for name, text in entrypoint_files(project).items()})
 
 
 def become(project: Project, variant: Variant, words: Sequence[str]) -> None:
@@ -75,18 +85,18 @@ def check_verb(target: str, words: Sequence[str]) -> None:
     )
 
 
-def with_root(words: Sequence[str], project: str) -> tuple[str, ...]:
-    """Return the entrypoint's words with a --project that was given before them. Raises InputError if both give one."""
-    if project and recorded_host(words):
-        raise InputError("--project is given twice: before and after --", hint="write --project VALUE once")
-    return (*words, "--project", project) if project else (*words,)
+def with_root(words: Sequence[str], root: str) -> tuple[str, ...]:
+    """Return the entrypoint's words with a --root that was given before them. Raises InputError if both give one."""
+    if root and recorded_host(words):
+        raise InputError("--root is given twice: before and after --", hint="write --root VALUE once")
+    return (*words, "--root", root) if root else (*words,)
 
 
 def recorded_host(words: Sequence[str]) -> str:
-    """Return the value of --project among the entrypoint's words; empty without one."""
+    """Return the value of --root among the entrypoint's words; empty without one."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--project", nargs="?", default="")
-    return parser.parse_known_args(words)[0].project or ""
+    parser.add_argument("--root", nargs="?", default="")
+    return parser.parse_known_args(words)[0].root or ""
 
 
 def ask(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
@@ -94,7 +104,7 @@ def ask(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
 
     Raises InputError if the recorded host cannot be read, HostError for any other failure.
     """
-    words = [verb, *(["--json"] if verb == "check" else []), *(["--project", host] if host else [])]
+    words = [verb, *(["--json"] if verb == "check" else []), *(["--root", host] if host else [])]
     argv, env = argv_of(project, variant, words)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in (0, _CHECK_FAILED):
@@ -109,7 +119,7 @@ def answer(project: Project, variant: Variant, words: Sequence[str], given: Mapp
     Raises InputError and HostError.
     """
     _, env = argv_of(project, variant, words)
-    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(project), *words]
+    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
     done = subprocess.run(
         argv, env=env, input=json.dumps(dict(given)), capture_output=True, text=True, errors="replace", check=False
     )

@@ -15,7 +15,6 @@ from drydock.build import build
 from drydock.build.job import prepare
 from drydock.config.project import DRYDOCK
 from drydock.core.files import dumps
-from drydock.core.project import Project
 from drydock.model.record import dump
 from drydock.prove import demo_topology, smollm2
 from drydock.topology import tasks as topologies
@@ -44,7 +43,7 @@ def file(folder: Path, two: Machines, near: Registry) -> Path:
     pushed = [push(Path(built.layout), near.host, built.variant) for built in (server, router)]
     source, plan = folder / "ssh.yaml", folder / f"ssh-{secrets.token_hex(3)}.json"
     source.write_text(json.dumps(wanted))
-    plan.write_text(dumps(dump(demo_topology.with_images(topologies.planned(Project(source), str(model)), *pushed))))
+    plan.write_text(dumps(dump(demo_topology.with_images(topologies.planned(DRYDOCK, source, str(model)), *pushed))))
     return plan
 
 

@@ -20,7 +20,6 @@ from drydock.bundle.load import report as load_report
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
-from drydock.core.project import Project
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
 from drydock.model.record import dump
 
@@ -48,21 +47,21 @@ def test_a_pulled_model_arrives_as_it_was_pulled(model: Path, tmp_path: Path) ->
     seal(model)
     created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
     options = LoadOptions(digest=created.bundle, models=tmp_path / "there")
-    loaded = load(Project(tmp_path / "b.tar"), options)
+    loaded = load(DRYDOCK, tmp_path / "b.tar", options)
 
     assert f"model Tiny-1B: org/Tiny-1B of Hugging Face at {'0' * 40}" in report(created)
     assert loaded.models == (str(tmp_path / "there" / "Tiny-1B"),)
     assert {name: (tmp_path / "there" / "Tiny-1B" / name).read_bytes() for name in FILES} == FILES
     assert read_folder(tmp_path / "there" / "Tiny-1B") == read_folder(model)
-    assert load(Project(tmp_path / "b.tar"), options).models == loaded.models
+    assert load(DRYDOCK, tmp_path / "b.tar", options).models == loaded.models
     (tmp_path / "there" / "Tiny-1B" / "config.json").write_text("[]")
     with pytest.raises(FetchError, match=r"config\.json: missing, or changed"):
-        load(Project(tmp_path / "b.tar"), options)
+        load(DRYDOCK, tmp_path / "b.tar", options)
 
 
 def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> None:
     created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    load(Project(tmp_path / "b.tar"), LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
 
     known = read_folder(tmp_path / "there" / "Tiny-1B")
     assert (known.hub, known.files.keys()) == ("", FILES.keys())
@@ -139,7 +138,7 @@ def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).symlink_to(os.path.relpath(blob_, (snapshot / name).parent))
     created = create(DRYDOCK, [], tmp_path / "b.tar", models=[snapshot])
-    load(Project(tmp_path / "b.tar"), LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
 
     there = tmp_path / "there" / "0123abc"
     assert {name: (there / name).read_bytes() for name in FILES} == FILES
@@ -153,7 +152,7 @@ def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path
 
 def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path) -> None:
     created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
-    loaded = load(Project(tmp_path / "b.tar"), LoadOptions(digest=created.bundle))
+    loaded = load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle))
 
     assert "model Tiny-1B: not written; --models FOLDER writes it" in load_report(loaded)
 
@@ -172,7 +171,7 @@ def test_a_hostile_name_in_a_bundle_leads_nowhere(tmp_path: Path, monkeypatch: p
     write(tmp_path / "b.tar", index_of({own.digest: entry}), [data, config, blob(own.data)])
     digest = Archive(tmp_path / "b.tar").digest
     with pytest.raises(InputError):
-        load(Project(tmp_path / "b.tar"), LoadOptions(digest=digest, models=tmp_path / "there"))
+        load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
 
     assert not (tmp_path / "there").exists()
     assert not (tmp_path / "up").exists()

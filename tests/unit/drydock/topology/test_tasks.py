@@ -11,7 +11,6 @@ from drydock.config.matrix import read_retired
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
-from drydock.core.project import Project
 from drydock.model.record import dump
 from drydock.topology import init, tasks
 from drydock.topology import render as rendering
@@ -66,13 +65,13 @@ def test_init_writes_the_address_by_which_this_machine_knows_a_node(
 
 def test_init_writes_groups_of_a_shape(tmp_path: Path) -> None:
     hosts = _hosts(tmp_path, "a.json", "b.json", "c.json")
-    tasks.begin(Project(hosts), tmp_path / "topology.yaml", "m", "cpu", "2p1d")
+    tasks.begin(DRYDOCK, hosts, tmp_path / "topology.yaml", "m", "cpu", "2p1d")
     groups = read_topology(tmp_path / "topology.yaml").topology.groups
     assert [(group.role, group.replicas) for group in groups] == [("prefill", 2), ("decode", 1)]
     with pytest.raises(InputError, match="--shape 3p1d: unknown"):
-        tasks.begin(Project(hosts), tmp_path / "other.yaml", "m", "cpu", "3p1d")
+        tasks.begin(DRYDOCK, hosts, tmp_path / "other.yaml", "m", "cpu", "3p1d")
     with pytest.raises(InputError, match="--shape 2p1d: found 1 recorded hosts, expected 3"):
-        tasks.begin(Project(_hosts(tmp_path / "few", "a.json")), tmp_path / "other.yaml", "m", "cpu", "2p1d")
+        tasks.begin(DRYDOCK, _hosts(tmp_path / "few", "a.json"), tmp_path / "other.yaml", "m", "cpu", "2p1d")
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_init_refuses_hosts_of_several_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [("model", ""), ("", "cpu")])
 def test_a_plan_is_not_planned_again(tmp_path: Path, options: tuple[str, str]) -> None:
     with pytest.raises(InputError, match="a plan has its model and its variant"):
-        tasks.planned(Project(tmp_path / "plan.json"), *options)
+        tasks.planned(DRYDOCK, tmp_path / "plan.json", *options)
 
 
 def test_init_names_nodes_as_plans_take_them(tmp_path: Path) -> None:
@@ -166,13 +165,13 @@ def test_init_writes_nothing_that_is_no_topology(tmp_path: Path) -> None:
 def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
     path = write(tmp_path, TRIO, "cpu-xeon8380-2s")
     model = str(write_model(tmp_path / "model", SMOLLM2))
-    made = tasks.planned(Project(path), model)
+    made = tasks.planned(DRYDOCK, path, model)
     written = tmp_path / "plan.json"
     written.write_text(made.model_dump_json())
     assert tasks.planned(DRYDOCK, written) == made
-    assert tasks.both(Project(written), path, model) == tasks.both(Project(path), written, model) == (made, made)
+    assert tasks.both(DRYDOCK, written, path, model) == tasks.both(DRYDOCK, path, written, model) == (made, made)
     with pytest.raises(InputError, match="a plan has its model and its variant"):
-        tasks.both(Project(written), written, model)
+        tasks.both(DRYDOCK, written, written, model)
     text = tasks.as_text(made)
     assert "\ngroup decode, replica 0 (decode)\n  rank 0 on d0 (10.0.0.3), ports: api 20000, status 20001," in text
     assert "\nrouter on p0 (10.0.0.1)\n  vllm-router --host" in text
@@ -202,16 +201,16 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, content: str, problem: str) 
 
 
 def test_an_image_by_digest_means_the_variant_whose_lock_has_it(tmp_path: Path) -> None:
-    lock = json.loads((tasks.ROOT / "images" / "cpu-vllm0.32" / "lock.json").read_text())
+    lock = json.loads((DRYDOCK / "images/cpu-vllm0.32/lock.json").read_text())
     digest = lock["platforms"]["linux/amd64"]["image"]["digest"]
     model = str(write_model(tmp_path / "model", SMOLLM2))
     text = TRIO.replace("target: cpu", f"image: registry.example/cpu@{digest}")
-    made = tasks.planned(Project(write(tmp_path, text, "cpu-xeon8380-2s")), model)
+    made = tasks.planned(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)
     assert (made.variant, made.image) == ("cpu-vllm0.32", f"registry.example/cpu@{digest}")
     unknown = write(tmp_path, text.replace(digest, f"sha256:{'0' * 64}"), "cpu-xeon8380-2s")
     with pytest.raises(InputError, match="no variant of this checkout has this digest"):
-        tasks.planned(Project(unknown), model)
-    assert tasks.planned(Project(unknown), model, "cpu").variant == "cpu-vllm0.32"
+        tasks.planned(DRYDOCK, unknown, model)
+    assert tasks.planned(DRYDOCK, unknown, model, "cpu").variant == "cpu-vllm0.32"
 
 
 def test_a_router_from_a_registry_is_planned_and_a_local_one_is_named_for_a_cluster(
@@ -219,7 +218,7 @@ def test_a_router_from_a_registry_is_planned_and_a_local_one_is_named_for_a_clus
 ) -> None:
     model, image = str(write_model(tmp_path / "model", SMOLLM2)), f"registry.example/router@sha256:{'0' * 64}"
     for text, used in ((TRIO, "drydock/router0.1:"), (TRIO.replace("{node: p0", f"{{node: p0, image: {image}"), image)):
-        made = tasks.planned(Project(write(tmp_path, text, "cpu-xeon8380-2s")), model)
+        made = tasks.planned(DRYDOCK, write(tmp_path, text, "cpu-xeon8380-2s"), model)
         assert made.router
         assert made.router.image.startswith(used)
         (tmp_path / "plan.json").write_text(dumps(dump(made)))
@@ -236,19 +235,19 @@ def test_a_folder_of_the_nodes_that_this_machine_lacks_is_told_with_the_option(t
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--model .*: found no config\.json"):
-        tasks.planned(Project(write(tmp_path, TRIO)), str(tmp_path))
+        tasks.planned(DRYDOCK, write(tmp_path, TRIO), str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/" + "b" * 300])
 def test_a_too_long_name_is_refused(name: str, tmp_path: Path) -> None:
     path, folder = write(tmp_path, TRIO.replace("/models/m", name)), str(write_model(tmp_path / "model", SMOLLM2))
     with pytest.raises(InputError, match=r"model: found 'a.*', expected a hub id such as .*: File name too long"):
-        tasks.planned(Project(path), folder)
+        tasks.planned(DRYDOCK, path, folder)
     with pytest.raises(InputError, match=r"found no config\.json"):
-        tasks.planned(Project(path), name)
+        tasks.planned(DRYDOCK, path, name)
 
 
 def test_findings_have_the_prefix_of_topologies() -> None:
     assert [*FINDINGS] == sorted(FINDINGS)
     assert all(re.fullmatch(r"TOPO-\d{3}", name) for name in FINDINGS)
-    assert not {item.id for item in read_retired(tasks.ROOT)} & {*FINDINGS}
+    assert not {item.id for item in read_retired(DRYDOCK)} & {*FINDINGS}

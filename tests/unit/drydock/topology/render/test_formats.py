@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.core.project import Project
 from drydock.model.record import dump
 from drydock.run.container import name_of
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
@@ -355,10 +354,10 @@ def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "host.json").write_text(json.dumps({"commands": commands}))
     for kind in ("compose", "ansible", "ranktable"):
-        written = write(Project(file), kind, tmp_path / kind, str(tmp_path / "hosts"))
+        written = write(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts"))
         found = {path for path in (tmp_path / kind).rglob("*") if path.is_file()}
         assert found - {*written} == ({*(tmp_path / kind).glob("*.env")} if kind == "compose" else set())
-        assert write(Project(file), kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
+        assert write(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
 
 
 @pytest.mark.parametrize(
@@ -374,7 +373,7 @@ def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump(plan)))
     with pytest.raises(InputError, match=re.escape(problem)):
-        write(Project(file), kind, tmp_path / "out", hosts)
+        write(DRYDOCK, file, kind, tmp_path / "out", hosts)
     assert not (tmp_path / "out").exists()
 
 
