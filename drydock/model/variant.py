@@ -299,6 +299,7 @@ class Recommendation(Record):
     """Flags of vLLM for a model on some devices, from your own measurements; `plan` shows them with their reason."""
 
     when: Circumstances
+    """For which model and devices."""
     serve: Serve
 
 

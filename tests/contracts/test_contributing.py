@@ -136,10 +136,10 @@ LINES = {
 RENDER = """
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 variants = read_matrix(DRYDOCK)
 variant = find(variants, "abacus")
-folder = ROOT / "images" / variant.id
+folder = DRYDOCK.root / "images" / variant.id
 folder.mkdir()
 (folder / "Dockerfile").write_text(render.dockerfile(DRYDOCK, variant))
 """
@@ -147,7 +147,7 @@ folder.mkdir()
 WORDS = """
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.inputs.wheels import environment
 from entrypoints.cache.lifecycle import fingerprint
 from entrypoints.checks.grants import none_here
@@ -174,7 +174,7 @@ hidden = none_here(profile, facts._replace(devices=()), {"ABACUS_VISIBLE_RODS": 
 assert "ABACUS_VISIBLE_RODS=7" in str(hidden)
 name = output_name(profile, "owner/Model")
 assert (name, read_model(name, converted_name=profile["converted_name"]).converted) == ("owner/Model-Beaded", True)
-path = ROOT / "profile.json"
+path = DRYDOCK.root / "profile.json"
 path.write_text(render.profile_text(variant))
 main(("serve", "owner/model"), {"DRYDOCK_PROFILE": str(path), "ABACUS_TABLE": "/none"})
 """

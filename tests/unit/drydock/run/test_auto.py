@@ -252,7 +252,7 @@ def test_the_recorded_host_is_read_from_the_entrypoint_s_words(words: tuple[str,
 def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     monkeypatch.setattr(daemon, "ensure", lambda: None)
-    monkeypatch.setattr(job, "prepare", lambda target: target)
+    monkeypatch.setattr(job, "prepare", lambda _, target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
     monkeypatch.setattr(build, "build", built.append)
     found = LocalImage(f"sha256:{'ab' * 32}")
