@@ -75,7 +75,8 @@ class Job:
     def sources(self) -> dict[str, bytes]:
         """Return the files of the build's own context: the committed Dockerfile and the rendered profile."""
         dockerfile = render.path_of(self.project, self.variant).read_bytes()
-        return {render.DOCKERFILE: dockerfile, render.PROFILE: render.profile_text(self.variant).encode()}
+        own = {render.DOCKERFILE: dockerfile, render.PROFILE: render.profile_text(self.variant).encode()}
+        return own | render.own_files(self.project, self.variant)
 
     @property
     def context(self) -> Path:

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 from drydock.build import quoting
 from drydock.build.quoting import Quoted
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import dumps, read_bounded, write_atomically
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.model.distributions import Layer
@@ -30,6 +30,12 @@ HEADERS = "/include/"
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 DOCKERFILE, PROFILE = "Dockerfile", "profile.json"
+USER = "10001:0"
+"""The user of an image; any user in group 0 can run it."""
+OWN_FILES, OWN_CERTIFICATES = "project/files", "project/certificates"
+"""Folders of the build's own context with what the project adds."""
+OWN_AT_MOST = 16 << 20
+"""Bytes of a file that a project adds to its images."""
 EXCERPT = 20
 """Lines of a difference that an error shows."""
 
@@ -72,7 +78,7 @@ def labels(variant: Variant) -> dict[str, str]:
     """Return the image's labels. They are part of the digest, so none of them changes from build to build."""
     base = variant.base
     named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
-    return named | {
+    return {**variant.additions.labels, **named} | {
         "org.opencontainers.image.title": _title(variant),
         "org.opencontainers.image.description": variant.summary,
         "org.opencontainers.image.version": variant.vllm.version,
@@ -125,6 +131,12 @@ class Steps(NamedTuple):
     """The arguments of alias.py; none if vLLM's distribution is named vllm."""
     conversions: tuple[tuple[str, Quoted], ...]
     """Context of the vendor's scripts → the files copied from it."""
+    copies: tuple[tuple[Quoted, Quoted], ...]
+    """Files of the project: path in the build's own context, and in the image."""
+    blocks: tuple[tuple[str, Quoted], ...]
+    """Lines of a Dockerfile that the project adds, each with a comment."""
+    run_as: str
+    """The user of the image."""
     path: Quoted
     """PATH in the image."""
     start_period: str
@@ -149,6 +161,9 @@ def steps(variant: Variant) -> Steps:
         supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
         aliases=tuple(_aliases(variant)),
         conversions=tuple(_conversions(variant)),
+        copies=tuple(_copies(variant)),
+        blocks=tuple((f"{it.name}: {it.because}", Quoted("\n".join(it.lines))) for it in variant.additions.dockerfile),
+        run_as=variant.additions.user or USER,
         path=Quoted(f"{VENV}/bin:$PATH" if variant.installs else "$PATH"),
         start_period=variant.run.start.value if variant.run.start else "10m",
     )
@@ -239,6 +254,41 @@ def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
     for context in sorted({conversion.context for conversion in variant.conversions}):
         files = (name for each in variant.conversions if each.context == context for name in each.files)
         yield context, quoting.words(*map(quoting.glob, dict.fromkeys(files)))
+
+
+def _copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
+    for target, source in sorted(variant.additions.files.items()):
+        yield quoting.dockerfile(f"{OWN_FILES}/{source}"), quoting.dockerfile(target)
+
+
+def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
+    """Return the project's files that an image gets, by their path in the build's own context. Raises InputError."""
+    added = variant.additions
+    found = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
+    if added.certificates:
+        paths = sorted((project.root / added.certificates).glob("*.crt"))
+        if not paths:
+            raise InputError(f"{added.certificates}: found no *.crt file", hint="certificates are PEM files NAME.crt")
+        names = (f"{added.certificates}/{path.name}" for path in paths)
+        found |= {f"{OWN_CERTIFICATES}/{Path(name).name}": _certificate(project, name) for name in names}
+    return found
+
+
+def _own_file(project: Project, name: str) -> bytes:
+    try:
+        return read_bounded(project.root / name, OWN_AT_MOST)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}", hint="additions name files of the project") from error
+
+
+def _certificate(project: Project, name: str) -> bytes:
+    """Return certificates in PEM. Raises InputError for anything else, such as a private key."""
+    found = _own_file(project, name)
+    kinds = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", found)}
+    if kinds != {"CERTIFICATE"}:
+        text = f"{name}: found {', '.join(sorted(kinds)) or 'nothing in PEM'}, expected certificates in PEM"
+        raise InputError(text, hint="`openssl x509 -in FILE` prints one")
+    return found if found.endswith(b"\n") else found + b"\n"
 
 
 def _base(variant: Variant) -> str:

@@ -18,11 +18,15 @@ from packaging.utils import canonicalize_name
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
 from drydock.config.layers import MORE, merged, read_layers
+from drydock.config.project import FILE as PROJECT_FILE
+from drydock.config.project import read_settings
 from drydock.config.rows import BELOW, MATRIX, read_rows
-from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
+from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
 from drydock.core.project import Project
+from drydock.model.additions import Additions
+from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
 from drydock.model.record import IDENTIFIER, part
@@ -52,7 +56,7 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
 
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
-    names = (MATRIX, HOST, ACCELERATORS, STACKS)
+    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS)
     paths = sorted(path for layer in project.layers for name in names for path in layer.glob(name) if path.is_file())
     return _read_matrix(project, tuple((path, path.read_bytes()) for path in paths))
 
@@ -76,10 +80,27 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
     ]
     if problems:
         raise failure(problems)
+    settings = read_settings(project)
+    every = settings.additions if settings else Additions()
+    taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(settings.rows, document)
     return tuple(
-        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator])
+        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every)
         for name, row in sorted(matrix.variants.items())
+        if name in taken
     )
+
+
+def _taken(rows: Sequence[str], document: YamlDocument) -> set[str]:
+    """Return the rows of a project that takes some of drydock's. Raises InputError for an unknown one."""
+    known = {*document.data.get("variants", {})}
+    own = {name for name in known if not document.places.get(("variants", name), _ANYWHERE).file}
+    unknown = [name for name in rows if name not in known]
+    if unknown:
+        raise failure([(f"{PROJECT_FILE}: rows: unknown row {name!r}", nearest(name, known)) for name in unknown])
+    return own | {*rows}
+
+
+_ANYWHERE = Position(1, 1, None)
 
 
 def stack_files(project: Project, variant: Variant) -> list[Path]:
@@ -344,6 +365,10 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
         missing.append("base")
     for field in missing:
         yield document.problem((), f"missing key {field!r}, here and in the stacks it inherits from"), ""
+    base = stack.base or accelerator.base
+    if stack.packages and not isinstance(base, DebianBase):
+        text = "the base is an image, and Debian packages are installed with a base of kind debian only"
+        yield document.problem(("packages",), text), "supply .deb files: `supplied` with install: debs"
     thresholds = {**accelerator.thresholds, **stack.thresholds}
     run = stack.run or accelerator.run or Run()
     for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
@@ -518,7 +543,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 _FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables", "converted_name", "serves")
 
 
-def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
+def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, every: Additions) -> Variant:
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks)
     thresholds = {**accelerator.thresholds, **stack.thresholds}
@@ -531,7 +556,8 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | {
             "id": name,
             "stack": row.stack,
-            "base": stack.base or accelerator.base,
+            "base": _base(stack.base or accelerator.base, stack.packages),
+            "additions": row.additions.over(every),
             "sources": (*stack.system_sources, *stack.sources),
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
@@ -545,6 +571,13 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "kv_transfer": _transfer(stack, accelerator),
         }
     )
+
+
+def _base(base: Base | None, packages: Sequence[str]) -> Base | None:
+    """Return a base with more Debian packages."""
+    if not (isinstance(base, DebianBase) and packages):
+        return base
+    return base.model_copy(update={"packages": (*base.packages, *packages)})
 
 
 def _run(run: Run, thresholds: Mapping[str, Threshold]) -> Run:

@@ -7,9 +7,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from drydock.config.strict_yaml import read_yaml
+from drydock.config.validation import validate
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.model.project import ProjectFile
 
 DRYDOCK = Project(ROOT)
 """drydock's own files."""
@@ -34,3 +37,9 @@ def find(folder: Path, env: Mapping[str, str]) -> Project:
     folders = [Path(named).absolute()] if named else [folder, *folder.parents]
     root = next((each for each in folders if (each / FILE).is_file()), ROOT)
     return DRYDOCK if root == ROOT else Project(root, (ROOT,))
+
+
+def read_settings(project: Project) -> ProjectFile | None:
+    """Return a project's drydock.yaml; None for drydock itself, which has none. Raises InputError."""
+    path = project.root / FILE
+    return validate(ProjectFile, read_yaml(path, FILE)) if path.is_file() else None

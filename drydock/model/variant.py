@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from drydock.model.additions import Additions
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
 from drydock.model.checks import Check, Findings, Places
@@ -23,6 +24,7 @@ from drydock.model.names import (
     IndexUrl,
     Module,
     OneLine,
+    PackageName,
     PinnedSdist,
     Ref,
     RelativeFolder,
@@ -337,6 +339,8 @@ class StackContents(Record):
     """Packages that the default index does not have; lock records them as unresolved instead of failing."""
     indexes: tuple[PublicIndex, ...] = ()
     """Public indexes of such packages, used where the machine's own indexes lack the file."""
+    packages: tuple[PackageName, ...] = ()
+    """Debian packages in addition to those of the base, which must be of kind debian."""
     setup: tuple[AbsolutePath, ...] = ()
     """Shell scripts of the base that set the environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
 
@@ -397,6 +401,8 @@ class Listed(Record):
     """Whether the build works without a network."""
     not_hermetic_because: OneLine = ""
     """Why the build needs a network; only with hermetic: false."""
+    additions: Additions = Additions()
+    """What is added at the end of the image: certificates, files, labels, a user, lines of a Dockerfile."""
 
 
 class MatrixRow(Listed):
