@@ -156,7 +156,7 @@ def _own_files(job: Job) -> dict[str, str]:
     """Return the repository's files that determine the image, with their hashes."""
     generated = [job.project / f"images/{job.variant.id}/{name}" for name in ("lock.json", "Dockerfile")]
     paths = [*job.project.each(MATRIX), *matrix.stack_files(job.project, job.variant), *generated]
-    return {job.project.name_of(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {job.project.recorded(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def _finished(layout: Path) -> str:

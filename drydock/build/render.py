@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 from drydock.build import quoting
 from drydock.build.quoting import Quoted
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import dumps, read_bounded, write_atomically
+from drydock.core.files import dumps, read_bounded
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.model.distributions import Layer
@@ -51,8 +51,8 @@ def write(project: Project, variant: Variant, lock: Lock) -> list[Path]:
     Raises StaleError when the lock was not made from this variant, InputError for a template that cannot be rendered.
     """
     locks.check(variant, lock)
-    path = project.root / "images" / variant.id / DOCKERFILE
-    return [path] if write_atomically(path, dockerfile(project, variant)) else []
+    path = project.write(f"images/{variant.id}/{DOCKERFILE}", dockerfile(project, variant))
+    return [path] if path else []
 
 
 def check(project: Project, variant: Variant, lock: Lock) -> None:
@@ -311,12 +311,12 @@ def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
 def _template_line(error: Exception, project: Project) -> str:
     """Return file:line of the template that raised the error; Jinja puts templates into the traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
-    return f"{project.name_of(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
+    return f"{project.shown(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
 
 
 def _difference(project: Project, path: Path, expected: str) -> str:
     """Return how a committed file differs from the generated text; empty if it does not."""
-    name = project.name_of(path)
+    name = project.shown(path)
     if not path.is_file():
         return f"{name}: file not found"
     found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings

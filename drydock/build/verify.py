@@ -104,7 +104,7 @@ def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     )
     pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
-    lockfile.write_lock(lockfile.own_path(job.project, job.variant.id), changed)
+    lockfile.write_own(job.project, changed)
 
 
 def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
@@ -142,7 +142,7 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
 
 def _copy_inputs(layer: Path, copy: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", ".*")
-    copy.mkdir()
+    copy.mkdir(parents=True)
     for name in INPUT_FOLDERS:
         if (layer / name).is_dir():
             shutil.copytree(layer / name, copy / name, ignore=ignore)

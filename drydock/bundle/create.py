@@ -212,7 +212,7 @@ def _bundle_manifest(
     )
     config = blob(dumps(dump(bundle)).encode())
     paths = _repository_files(project, {part.record.variant for part in parts})
-    files = {project.name_of(path): blob(path.read_bytes()) for path in paths}
+    files = {project.recorded(path): blob(path.read_bytes()) for path in paths}
     layers = [item.descriptor(REPOSITORY_FILE, **titled(name)) for name, item in files.items()]
     manifest = artifact(BUNDLE, layers, config=config.descriptor(BUNDLE))
     return manifest, [config, *files.values(), blob(manifest.data)]

@@ -20,7 +20,7 @@ MORE = "+"
 def read_layers(project: Project, name: str) -> YamlDocument:
     """Read a file of every layer that has it, as one document. Raises InputError, also if no layer has it."""
     found = project.each(name) or [project / name]
-    return merged(read_yaml(path, name if path == project.root / name else str(path)) for path in found)
+    return merged(read_yaml(path, project.shown(path)) for path in found)
 
 
 def merged(lowest_first: Iterable[YamlDocument]) -> YamlDocument:
@@ -69,6 +69,7 @@ def _replace(document: YamlDocument, path: KeyPath, places: dict[KeyPath, Positi
 def _move(document: YamlDocument, written: KeyPath, path: KeyPath, first: int, places: dict[KeyPath, Position]) -> None:
     """Take the positions of entries that are added to a list, whose first one has a number now."""
     size = len(written)
+    places.setdefault(path, document.places[written])
     for each, place in document.places.items():
         if each[:size] == written and len(each) > size and isinstance(each[size], int):
             places[(*path, first + int(each[size]), *each[size + 1 :])] = place

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
 from drydock.config.layers import MORE, merged, read_layers
+<<<<<<< HEAD
 from drydock.config.project import FILE as PROJECT_FILE
 from drydock.config.project import read_settings
 from drydock.config.rows import BELOW, MATRIX, read_rows
@@ -27,6 +28,13 @@ from drydock.core.errors import InputError, TargetError, nearest
 from drydock.core.project import Project
 from drydock.model.additions import Additions
 from drydock.model.bases import Base, DebianBase
+=======
+from drydock.config.rows import MATRIX, read_rows
+from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
+from drydock.config.validation import Problem, failure, validate
+from drydock.core.errors import InputError, TargetError, nearest
+from drydock.core.project import BELOW, Project
+>>>>>>> 735c08cf (project: only its own folder is written, and files are named so that one can open them)
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
 from drydock.model.record import IDENTIFIER, part
@@ -194,7 +202,7 @@ def _read_stacks(project: Project) -> dict[str, StackFile]:
     problems: list[Problem] = []
     for layer in reversed(project.layers):
         for path in sorted(layer.glob(STACKS)):
-            file, folder, name = str(path.relative_to(layer)), path.parts[-3], path.name.removesuffix(".yaml")
+            file, folder, name = project.shown(path), path.parts[-3], path.name.removesuffix(".yaml")
             if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
                 problems.append(
                     (f"{file}: invalid file name, expected a stack's id and .yaml", f"an id matches {IDENTIFIER}")
@@ -298,7 +306,7 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
     line = [name]
     accelerator = files[name].accelerator
     while parent := files[line[-1]].stack.inherits:
-        parent = _known_as(parent, files)
+        parent = _known_as(parent, files[line[-1]], files)
         if parent not in files:
             own = [other for other, file in files.items() if file.accelerator == accelerator]
             return line, (f"unknown stack {parent!r}", nearest(parent, own))
@@ -312,9 +320,10 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
     return line, None
 
 
-def _known_as(parent: str, files: Mapping[str, StackFile]) -> str:
-    """Return the name of a stack that another one inherits: drydock/NAME is also NAME if no other layer has that."""
-    return parent if parent in files else parent.removeprefix(BELOW)
+def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> str:
+    """Return the name of a stack that another one inherits: drydock/NAME is NAME if only a layer below has that."""
+    name = parent.removeprefix(BELOW)
+    return parent if parent in files or name not in files or files[name].layer == heir.layer else name
 
 
 _MERGED = ("env", "serve", "caches", "thresholds")

@@ -18,6 +18,8 @@ DRYDOCK = Project(ROOT)
 """drydock's own files."""
 FILE = "drydock.yaml"
 VARIABLE = "DRYDOCK_PROJECT"
+OPTION = "--project"
+"""Before the task, it means the same as the variable."""
 
 
 @functools.cache
@@ -32,10 +34,11 @@ def find(folder: Path, env: Mapping[str, str]) -> Project:
     Without any it is drydock itself, which is a project with nothing below it. Raises InputError.
     """
     named = env.get(VARIABLE, "")
-    if named and not (Path(named) / FILE).is_file():
-        raise InputError(f"{VARIABLE}={named}: found no {FILE}", hint="name the folder that contains it")
-    folders = [Path(named).absolute()] if named else [folder, *folder.parents]
-    root = next((each for each in folders if (each / FILE).is_file()), ROOT)
+    start = Path(named or folder).resolve()
+    root = next((each for each in (start, *start.parents) if each == ROOT or (each / FILE).is_file()), ROOT)
+    if named and root != start:
+        hint = f"name the folder that contains it with {OPTION} or {VARIABLE}"
+        raise InputError(f"{named}: found no {FILE}", hint=hint)
     return DRYDOCK if root == ROOT else Project(root, (ROOT,))
 
 

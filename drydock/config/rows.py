@@ -13,11 +13,9 @@ from drydock.config.layers import merged
 from drydock.config.strict_yaml import YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure
 from drydock.core.errors import nearest
-from drydock.core.project import Project
+from drydock.core.project import BELOW, Project
 
 MATRIX = "matrix.yaml"
-BELOW = "drydock/"
-"""Before the name of a stack, or of a row, of drydock's own that a project's inherits."""
 VARIANTS = "variants"
 _ONE_OWNER = ("aliases", "default", "cards")
 """Keys that one row alone may have: a row of another id does not inherit them."""
@@ -26,7 +24,9 @@ _ONE_OWNER = ("aliases", "default", "cards")
 def read_rows(project: Project) -> YamlDocument:
     """Return the rows of all layers. Raises InputError."""
     paths = project.each(MATRIX) or [project / MATRIX]
-    below, *others = (read_yaml(path, MATRIX if path == project.root / MATRIX else str(path)) for path in paths)
+    below, *others = (read_yaml(path, project.shown(path)) for path in paths)
+    if problems := [*_check(YamlDocument("", {}, {}), below)]:
+        raise failure(problems)
     for above in others:
         problems = [*_check(below, above)]
         if problems:
@@ -42,6 +42,7 @@ def _rows(document: YamlDocument) -> dict[str, Any]:
 
 def _check(below: YamlDocument, above: YamlDocument) -> Iterator[Problem]:
     known = _rows(below)
+    aliases = {str(alias): name for name, row in known.items() for alias in row.get("aliases") or ()}
     for name, row in _rows(above).items():
         parent = str(row.get("inherits", ""))
         if parent and (not parent.startswith(BELOW) or parent.removeprefix(BELOW) not in known):
@@ -50,6 +51,9 @@ def _check(below: YamlDocument, above: YamlDocument) -> Iterator[Problem]:
         elif name in known and parent != f"{BELOW}{name}":
             hint = f"choose another id, or write `inherits: {BELOW}{name}` to change that row"
             yield above.problem((VARIANTS, name), f"drydock has a row {name!r}"), hint
+        elif name in aliases:
+            text = f"drydock has an alias {name!r} of the row {aliases[name]!r}"
+            yield above.problem((VARIANTS, name), text), "choose another id"
 
 
 def _with_parents(below: YamlDocument, above: YamlDocument) -> YamlDocument:

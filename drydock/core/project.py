@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from drydock.core.files import write_atomically
+
+BELOW = "drydock/"
+"""Before the name of what is drydock's own where a project's files name it."""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -38,7 +43,32 @@ class Project:
         found = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
         yield from (found[name] for name in sorted(found))
 
+    def write(self, name: str, content: str) -> Path | None:
+        """Write a file into the highest layer, unless the project has this content by this name; return the file."""
+        found = self / name
+        if found.is_file() and found.read_bytes() == content.encode():
+            return None
+        write_atomically(self.root / name, content)
+        return self.root / name
+
+    def is_own(self, path: Path) -> bool:
+        """Return whether a file is in the highest layer."""
+        return self._layer_of(path) == self.root
+
     def name_of(self, path: Path) -> str:
         """Return the name of a file in its layer; the whole path of one that is in none."""
-        layer = next((layer for layer in self.layers if path.is_relative_to(layer)), None)
+        layer = self._layer_of(path)
         return str(path.relative_to(layer)) if layer else str(path)
+
+    def shown(self, path: Path) -> str:
+        """Return how messages name a file: one of a lower layer by its path, so that the reader can open it."""
+        return self.name_of(path) if self.is_own(path) else str(path)
+
+    def recorded(self, path: Path) -> str:
+        """Return how documents name a file, on every machine: after drydock/ if it is in a lower layer."""
+        return f"{'' if self.is_own(path) else BELOW}{self.name_of(path)}"
+
+    def _layer_of(self, path: Path) -> Path | None:
+        """Return the layer of a file: the innermost one, as a layer may lie in another."""
+        layers = [layer for layer in self.layers if path.is_relative_to(layer)]
+        return max(layers, key=lambda layer: len(layer.parts), default=None)

@@ -33,14 +33,13 @@ Source: BuildKit's docs/build-repro.md."""
 RELOCK = "run `./inv lock`"
 
 
-def own_path(project: Project, variant: str) -> Path:
-    """Return where the project's own lock of a variant is written."""
-    return project.root / "images" / variant / "lock.json"
-
-
 def path_of(project: Project, variant: str) -> Path:
     """Return the path of a variant's lock."""
-    return project / f"images/{variant}/lock.json"
+    return project / _name(variant)
+
+
+def _name(variant: str) -> str:
+    return f"images/{variant}/lock.json"
 
 
 def read_lock(path: Path) -> Lock:
@@ -88,8 +87,16 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def write_lock(path: Path, lock: Lock) -> bool:
     """Write a lock atomically, with the checksum of its content; return whether the file changed."""
-    sealed = lock.model_copy(update={"content_sha256": content_sha256(lock)})
-    return write_atomically(path, dumps(dump(sealed)))
+    return write_atomically(path, _sealed(lock))
+
+
+def write_own(project: Project, lock: Lock) -> Path | None:
+    """Write a variant's lock into the project, unless it or a lower layer has the same; return the file."""
+    return project.write(_name(lock.variant), _sealed(lock))
+
+
+def _sealed(lock: Lock) -> str:
+    return dumps(dump(lock.model_copy(update={"content_sha256": content_sha256(lock)})))
 
 
 def content_sha256(lock: Lock) -> str:
@@ -234,12 +241,13 @@ def read_current(project: Project, variants: Sequence[Variant]) -> list[tuple[Va
 def _lock_one(
     project: Project, variant: Variant, folders: SuppliedFolders, env: Mapping[str, str], upgrade: Upgrade
 ) -> Path | None:
-    path, previous = own_path(project, variant.id), read_previous(path_of(project, variant.id))
+    path = path_of(project, variant.id)
+    previous = read_previous(path)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
-    changed = write_lock(path, lock)
-    log(f"{path}: {'locked' if changed else 'unchanged'} ({time.monotonic() - started:.0f} s)")
-    return path if changed else None
+    written = write_own(project, lock)
+    log(f"{written or path}: {'locked' if written else 'unchanged'} ({time.monotonic() - started:.0f} s)")
+    return written
 
 
 def read_previous(path: Path) -> Lock | None:

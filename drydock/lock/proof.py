@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps, loads, write_atomically
+from drydock.core.files import dumps, loads
 from drydock.core.project import Project
 from drydock.model.record import Record, dump
 
@@ -56,7 +56,7 @@ def read_proof(project: Project, variant: str) -> Proof | None:
 
 def write_proof(project: Project, variant: str, proof: Proof) -> bool:
     """Write what a run of the tests showed; return whether the file changed."""
-    return write_atomically(project.root / "images" / variant / "proof.json", dumps(dump(proof)))
+    return project.write(f"images/{variant}/proof.json", dumps(dump(proof))) is not None
 
 
 def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...]]:

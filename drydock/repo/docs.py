@@ -35,7 +35,9 @@ def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
 
 
 def marked(project: Project, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
-    """Return each page that holds generated tables, with its tables by name."""
+    """Return each page that holds generated tables, with its tables by name. They are drydock's own pages."""
+    if project.below:
+        return {}
     found = {project / "README.md": {"accelerators": accelerators(project, variants)}}
     if (project / "docs" / "build.md").is_file():
         found[project / "docs" / "build.md"] = {"exit codes": exit_codes()}

@@ -210,9 +210,14 @@ def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
         lambda each=each: render.check(project, each, _read(project, each)) for each in variants if each not in old
     )
     yield "render", [file for check in rendered for file in _outdated(project, check)]
-    yield "docs", _outdated(project, lambda: docs.check(project, variants))
+    yield "docs", _begun(project, _outdated(project, lambda: docs.check(project, variants)))
     if not old:
-        yield "ci", _outdated(project, lambda: workflow.check(project, variants))
+        yield "ci", _begun(project, _outdated(project, lambda: workflow.check(project, variants)))
+
+
+def _begun(project: Project, files: Sequence[str]) -> Sequence[str]:
+    """Leave out files that a project over drydock need not have."""
+    return [file for file in files if not project.below or (project.root / file).is_file()]
 
 
 def _read(project: Project, variant: Variant) -> Lock:

@@ -78,6 +78,9 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
         raise InputError(f"--vllm {version}: expected a version such as 0.32.1")
     lines = [stack_files(project, row) for row in rows]
     names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])
+    if foreign := [name for name in (file, *names) if not project.is_own(name)]:
+        hint = f"write a stack of your own that inherits it: `inherits: drydock/{foreign[0].stem}`"
+        raise InputError(f"--vllm {version}: {foreign[0]} is drydock's own", hint=hint)
     before = {name: name.read_bytes().decode() for name in names}
     after = _edited(project, variant, file, names, version)
     written = [path for path, text in after.items() if write_atomically(path, text)]
@@ -87,13 +90,13 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
         for path in written:
             write_atomically(path, before[path])
         hint = (
-            f"nothing was changed; change {project.name_of(file)} and what is named here by hand, then leave --vllm out"
+            f"nothing was changed; change {project.shown(file)} and what is named here by hand, then leave --vllm out"
         )
         raise InputError(*(f"--vllm {version}: {problem}" for problem in error.problems), hint=hint) from error
     for path in written:
         for number, line in enumerate(after[path].splitlines(), 1):
             if re.search(rf"(?<![\w.])v?{re.escape(variant.vllm.version)}(?![\w.])", line):
-                log(f"{project.name_of(path)}:{number}: still says {variant.vllm.version}: {line.strip()}")
+                log(f"{project.shown(path)}:{number}: still says {variant.vllm.version}: {line.strip()}")
     return written
 
 
@@ -103,7 +106,7 @@ def _edited(project: Project, variant: Variant, file: Path, names: Iterable[Path
     found: dict[Path, str] = {}
     pins = 0
     for name in names:
-        document = read_yaml(name, project.name_of(name))
+        document = read_yaml(name, project.shown(name))
         lines = name.read_bytes().decode().splitlines(keepends=True)
         required = enumerate(document.data.get("requirements") or ())
         places: dict[KeyPath, str] = {("requirements", at): pin for at, text in required if text.startswith(pin)}
@@ -113,9 +116,9 @@ def _edited(project: Project, variant: Variant, file: Path, names: Iterable[Path
             lines[number] = _once(document, path, lines[number], start + old, start + version)
         found[name] = "".join(lines)
     if not pins:
-        text = f"--vllm {version}: no requirement {pin}{old} in {', '.join(project.name_of(path) for path in found)}"
+        text = f"--vllm {version}: no requirement {pin}{old} in {', '.join(project.shown(path) for path in found)}"
         raise InputError(
-            text, hint=f"vLLM comes from elsewhere: change {project.name_of(file)} by hand, then leave --vllm out"
+            text, hint=f"vLLM comes from elsewhere: change {project.shown(file)} by hand, then leave --vllm out"
         )
     return found
 

@@ -127,16 +127,20 @@ def relock(project: Project, variants: Sequence[Variant]) -> list[Path]:
     for variant in variants:
         path = lockfile.path_of(project, variant.id)
         old, old_bytes = lockfile.read_lock(path), path.read_bytes()
-        if not lockfile.take_newest(project, [variant]):
+        written = lockfile.take_newest(project, [variant])
+        if not written:
             continue
-        new = lockfile.read_lock(path)
+        new = lockfile.read_lock(written[0])
         if pins_less(old, new):
-            write_atomically(path, old_bytes)
+            if written == [path]:
+                write_atomically(path, old_bytes)
+            else:  # the old one is in a lower layer
+                written[0].unlink()
             log(f"{variant.id}: kept the old lock: a pinned input could not be checked")
             continue
         render.write(project, variant, new)
         _drop_stale_proof(project, variant, new)
-        changed.append(path)
+        changed += written
     docs.write(project, matrix.read_matrix(project))
     return changed
 
@@ -153,8 +157,9 @@ def pins_less(old: Lock, new: Lock) -> bool:
 def _drop_stale_proof(project: Project, variant: Variant, pins: Lock) -> None:
     shown = proof.read_proof(project, variant.id)
     jobs = (Job(variant=variant, lock=pins, platform=platform, project=project) for platform in variant.platforms)
-    if shown and shown.inputs_sha256 not in {job.inputs_sha256 for job in jobs}:
-        proof.path_of(project, variant.id).unlink()
+    path = proof.path_of(project, variant.id)
+    if shown and project.is_own(path) and shown.inputs_sha256 not in {job.inputs_sha256 for job in jobs}:
+        path.unlink()
 
 
 def _settle_rest(found: Drift) -> None:
@@ -176,7 +181,7 @@ def _refuse_edits(project: Project) -> None:
 
 def _commit(project: Project, message: str) -> str:
     """Commit the generated files to the branch, return to the previous one, and return the commit."""
-    paths = [name for name in GENERATED if (project / name).exists()]
+    paths = [name for name in GENERATED if (project.root / name).exists()]
     _git(project, "checkout", "--quiet", "-B", PROPOSED)
     try:
         _git(project, "add", "--all", "--", *paths)

@@ -79,7 +79,7 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> st
 def workflows(project: Project, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
     """Return path → text of one workflow, or of every workflow."""
     built, left_out = rows(project, variants)
-    return {project / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
+    return {project.root / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
 
 
 def write(project: Project, variants: Sequence[Variant], form: str = "") -> list[Path]:
