@@ -17,7 +17,7 @@ from drydock.model.record import dump
 def main(arguments: list[str]) -> int:
     """Take variant, platform, a builder or an empty text, and the layers of the project; return the exit code."""
     target, platform, builder, *layers = arguments
-    project = Project(Path(layers[0]), (*map(Path, layers[1:]),))
+    project = Project(Path(layers[0]), tuple(map(Path, layers[1:])))
     try:
         job = prepare(project, target, BuildOptions(platform=platform, offline=True))
         built = build.build(job, builder=builder or None, no_cache=True, into_engine=False)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from drydock.attest import provenance
 from drydock.build import render
-from drydock.build.job import prepare
+from drydock.build.job import Job, prepare
 from drydock.config.layers import merged
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
@@ -191,6 +192,14 @@ def test_a_row_of_drydocks_own_has_the_same_inputs_in_a_project(write: Write) ->
     for name in ("cpu", "gaudi2", "router"):
         ours, theirs = prepare(project, name), prepare(DRYDOCK, name)
         assert (ours.inputs_sha256, ours.recorded_digest) == (theirs.inputs_sha256, theirs.recorded_digest)
+
+
+def test_documents_name_files_of_all_layers(write: Write) -> None:
+    generated = {f"images/acme-h100/{name}": "" for name in ("lock.json", "Dockerfile")}
+    project = write({"matrix.yaml": ROW, STACK_FILE: STACK, **generated})
+    job = Job(find(read_matrix(project), "acme"), read_lock(path_of(project, CPU)), "linux/amd64", project)
+    below = ("drydock/matrix.yaml", "drydock/templates/cuda/stacks/cuda-13.0-0.33.yaml")
+    assert {*provenance._own_files(job)} == {"matrix.yaml", STACK_FILE, *generated, *below}
 
 
 def test_images_of_the_project_win(write: Write) -> None:
