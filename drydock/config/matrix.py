@@ -18,23 +18,15 @@ from packaging.utils import canonicalize_name
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
 from drydock.config.layers import MORE, merged, read_layers
-<<<<<<< HEAD
 from drydock.config.project import FILE as PROJECT_FILE
 from drydock.config.project import read_settings
-from drydock.config.rows import BELOW, MATRIX, read_rows
-from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
-from drydock.config.validation import Problem, failure, validate
-from drydock.core.errors import InputError, TargetError, nearest
-from drydock.core.project import Project
-from drydock.model.additions import Additions
-from drydock.model.bases import Base, DebianBase
-=======
-from drydock.config.rows import MATRIX, read_rows
+from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
 from drydock.core.project import BELOW, Project
->>>>>>> 735c08cf (project: only its own folder is written, and files are named so that one can open them)
+from drydock.model.additions import Additions
+from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
 from drydock.model.record import IDENTIFIER, part
@@ -90,7 +82,7 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
         raise failure(problems)
     settings = read_settings(project)
     every = settings.additions if settings else Additions()
-    taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(settings.rows, document)
+    taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(project, settings.rows, matrix.variants)
     return tuple(
         _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every)
         for name, row in sorted(matrix.variants.items())
@@ -98,17 +90,12 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
     )
 
 
-def _taken(rows: Sequence[str], document: YamlDocument) -> set[str]:
-    """Return the rows of a project that takes some of drydock's. Raises InputError for an unknown one."""
-    known = {*document.data.get("variants", {})}
-    own = {name for name in known if not document.places.get(("variants", name), _ANYWHERE).file}
-    unknown = [name for name in rows if name not in known]
+def _taken(project: Project, named: Sequence[str], known: Collection[str]) -> set[str]:
+    """Return the rows of a project that takes some of drydock's, with its own. Raises InputError for an unknown one."""
+    unknown = [name for name in named if name not in known]
     if unknown:
         raise failure([(f"{PROJECT_FILE}: rows: unknown row {name!r}", nearest(name, known)) for name in unknown])
-    return own | {*rows}
-
-
-_ANYWHERE = Position(1, 1, None)
+    return own_rows(project) | {*named}
 
 
 def stack_files(project: Project, variant: Variant) -> list[Path]:

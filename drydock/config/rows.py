@@ -35,6 +35,12 @@ def read_rows(project: Project) -> YamlDocument:
     return below
 
 
+def own_rows(project: Project) -> set[str]:
+    """Return the rows of a project's own matrix.yaml. Raises InputError."""
+    path = project.root / MATRIX
+    return {*_rows(read_yaml(path, MATRIX))} if path.is_file() else set()
+
+
 def _rows(document: YamlDocument) -> dict[str, Any]:
     rows = document.data.get(VARIANTS) if isinstance(document.data, dict) else None
     return {name: row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
