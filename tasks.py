@@ -210,6 +210,15 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
         report([path for variant, pins in pinned for path in render_module.write(here(), variant, pins)], json=json)
 
 
+@verb(positional=["folder"], help=JSON | {"folder": "folder of the project, which is made if it is missing"})
+def init(_: Context, folder: str, json: bool = False) -> None:
+    """Write a small project of your own, whose rows and settings lie over drydock's."""
+    from drydock.repo import init as initial
+
+    written = [str(path) for path in initial.write(Path(folder))]
+    emit(dumps({"wrote": written}) if json else "".join(f"wrote {path}\n" for path in written))
+
+
 @verb(help=TARGET | JSON | {"vllm": "first write this version of vLLM into the stack, such as 0.32.1"})
 def update(_: Context, target: str, vllm: str = "", json: bool = False) -> None:
     """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
@@ -848,8 +857,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, doctor, matrix, size, schema, fetch, render, update, bake, build, verify, audit, publish, inspect, diff,
-    demo, entrypoint, run, prove, test, docs, lint, requirements,
+    engine, doctor, matrix, size, init, schema, fetch, render, update, bake, build, verify, audit, publish, inspect,
+    diff, demo, entrypoint, run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(

@@ -82,7 +82,11 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
         raise failure(problems)
     settings = read_settings(project)
     every = settings.additions if settings else Additions()
-    taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(project, settings.rows, matrix.variants)
+    taken = (
+        {*matrix.variants}
+        if not settings or settings.rows == "all"
+        else _taken(project, settings.rows, matrix.variants)
+    )
     return tuple(
         _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every)
         for name, row in sorted(matrix.variants.items())

@@ -193,7 +193,7 @@ def test_a_table_is_as_wide_as_the_terminal() -> None:
 
 @pytest.mark.parametrize("words", [["--project", "{}"], ["--project={}"]])
 def test_a_project_is_named_before_the_task(tmp_path: Path, words: list[str]) -> None:
-    (tmp_path / "drydock.yaml").write_text("")
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\n")
     (tmp_path / "matrix.yaml").write_text("variants: {ours: {inherits: drydock/cpu-vllm0.32}}\n")
     before = [word.format(tmp_path) for word in words]
     shown = started(*before, "matrix", "ours", "--json")
