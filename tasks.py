@@ -21,7 +21,7 @@ from drydock.core.process import short_lived
 from drydock.model.record import dump
 from drydock.repo import cli
 from drydock.repo.ci.tasks import VERBS
-from drydock.repo.task_helpers import after_dashes, chosen, here, report, terminal_columns, verb, words_of
+from drydock.repo.task_helpers import after_dashes, chosen, here, registry_of, report, terminal_columns, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
@@ -376,7 +376,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
     help=TARGET
     | JSON
     | {
-        "registry": "host and path of the repositories, such as ghcr.io/acme",
+        "registry": "host and path of the repositories, such as ghcr.io/acme [default: drydock.yaml's]",
         "release": "version such as 1.4.0, for tags that never move",
         "channel": "name for tags that move [default: edge, unless --release is given]",
         "dry_run": "print what would be pushed and tagged; change nothing",
@@ -391,7 +391,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
 def publish(
     _: Context,
     target: str,
-    registry: str,
+    registry: str = "",
     release: str = "",
     channel: str = "",
     dry_run: bool = False,
@@ -408,7 +408,7 @@ def publish(
 
     signing = (key, keyless, signing_config, expires, allow_rollback)
     published = push.publish(
-        here(), target, push.PublishOptions(registry, release, channel, dry_run, insecure, *signing)
+        here(), target, push.PublishOptions(registry_of(registry), release, channel, dry_run, insecure, *signing)
     )
     emit(dumps(dump(published)) if json else push.report(published))
 

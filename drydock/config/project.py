@@ -18,14 +18,23 @@ DRYDOCK = Project(ROOT)
 """drydock's own files."""
 FILE = "drydock.yaml"
 VARIABLE = "DRYDOCK_PROJECT"
+MIRRORS = "DRYDOCK_MIRRORS"
+"""The variable that config/mirrors.py reads."""
 OPTION = "--project"
 """Before the task, it means the same as the variable."""
 
 
 @functools.cache
 def current() -> Project:
-    """Return the project of this process: see `find`. Raises InputError."""
-    return find(Path.cwd(), os.environ)
+    """Return the project of this process, see `find`, and use its mirrors unless a variable names others.
+
+    Raises InputError.
+    """
+    project = find(Path.cwd(), os.environ)
+    settings = read_settings(project)
+    if settings and settings.mirrors:
+        os.environ.setdefault(MIRRORS, str(project.root / settings.mirrors))
+    return project
 
 
 def find(folder: Path, env: Mapping[str, str]) -> Project:

@@ -23,7 +23,5 @@ class ProjectFile(Record):
     registry: OneLine = Field(default="", description="Optional: host and path that `publish` pushes to by default.")
     mirrors: RelativePath | None = None
     """A mirrors.yaml of the project, used where DRYDOCK_MIRRORS names none."""
-    target: Identifier | None = None
-    """Target of a task that is given none."""
     additions: Additions = Additions()
     """What every image of the project gets."""

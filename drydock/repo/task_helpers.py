@@ -13,7 +13,7 @@ from typing import Any
 from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
-from drydock.config.project import current
+from drydock.config.project import current, read_settings
 from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
@@ -49,6 +49,16 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 def here() -> Project:
     """Return the project that this command is about. Raises InputError."""
     return current()
+
+
+def registry_of(given: str) -> str:
+    """Return the registry of an option, else that of the project. Raises InputError."""
+    settings = read_settings(here())
+    if not (given or (settings and settings.registry)):
+        raise InputError(
+            "--registry: missing", hint="name host and path, such as ghcr.io/acme; or `registry` in drydock.yaml"
+        )
+    return given or (settings.registry if settings else "")
 
 
 def command_line() -> str:

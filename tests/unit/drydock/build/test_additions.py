@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from drydock.build import render
+from drydock.config import mirrors
 from drydock.config.matrix import find, read_matrix
-from drydock.config.project import DRYDOCK
+from drydock.config.project import DRYDOCK, MIRRORS, current
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.repo import task_helpers
 
 CPU = "cpu-vllm0.32"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -113,3 +116,20 @@ def test_debian_packages_are_added_to_those_of_the_base(write: Callable[..., Pro
     stack.write_text("inherits: drydock/cpu-0.32\npackages: [jq]\n")
     ours, theirs = (find(read_matrix(project), name).base for name in ("cpu-acme", CPU))
     assert ours.packages == (*theirs.packages, "jq")
+
+
+def test_the_projects_registry_and_mirrors_are_the_defaults(
+    write: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "name: acme\nregistry: registry.example/vllm\nmirrors: ours.yaml"
+    root = write(("drydock.yaml", "name: acme", more)).root
+    monkeypatch.chdir(root)
+    monkeypatch.setenv(MIRRORS, "")
+    monkeypatch.delenv(MIRRORS)
+    current.cache_clear()
+    try:
+        assert task_helpers.registry_of("") == "registry.example/vllm"
+        assert task_helpers.registry_of("other.example") == "other.example"
+        assert mirrors.path_of(os.environ) == root / "ours.yaml"
+    finally:
+        current.cache_clear()
