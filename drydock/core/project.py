@@ -31,8 +31,8 @@ class Project:
         return (self.root, *self.below)
 
     def __truediv__(self, name: str) -> Path:
-        """Return what the highest layer has by this name; where to write it if none has it."""
-        return next((layer / name for layer in self.layers if (layer / name).exists()), self.root / name)
+        """Return the file of this name in the highest layer that has it; if none has it, where to write it."""
+        return next((layer / name for layer in self.layers if (layer / name).is_file()), self.root / name)
 
     def each(self, name: str) -> list[Path]:
         """Return the files of this name in all layers, the lowest first."""

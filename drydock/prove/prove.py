@@ -53,7 +53,9 @@ def prove(project: Project, target: str, request: RunRequest | None = None, here
     wanted = what_to_start(job, built, request or RunRequest(model=str(smollm2.make(built.image))), here)
     wanted = require(wanted, target, here)
     facts = json.loads(daemon.run(manifests.docker_argv(wanted, command=("facts",))))
-    where = record(wanted, project / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run)
+    where = record(
+        wanted, project.root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run
+    )
     with serving(wanted) as running:
         demo.wait_until_ready(running)
         said = answers(running)

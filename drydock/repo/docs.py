@@ -39,12 +39,12 @@ def marked(project: Project, variants: Sequence[Variant]) -> dict[Path, dict[str
     if project.below:
         return {}
     found = {project / "README.md": {"accelerators": accelerators(project, variants)}}
-    if (project / "docs" / "build.md").is_file():
-        found[project / "docs" / "build.md"] = {"exit codes": exit_codes()}
+    if (project / "docs/build.md").is_file():
+        found[project / "docs/build.md"] = {"exit codes": exit_codes()}
     if any(variant.caches for variant in variants):
-        found[project / "docs" / "caches.md"] = {"caches": caches(variants)}
+        found[project / "docs/caches.md"] = {"caches": caches(variants)}
     if (project / ARCHITECTURES).is_file():
-        found[project / "docs" / "fit.md"] = {"unknown": unknown_architectures(project)}
+        found[project / "docs/fit.md"] = {"unknown": unknown_architectures(project)}
     return found
 
 

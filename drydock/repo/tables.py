@@ -34,7 +34,7 @@ def state(project: Project, variant: Variant) -> State:
     if lock is None:
         return State(locked=False, unresolved=(), proof="none", date="", digest="")
     unresolved = tuple(sorted({name for pins in lock.platforms.values() for name in pins.unresolved}))
-    if not (project / "images" / variant.id / "Dockerfile").is_file():
+    if not (project / f"images/{variant.id}/Dockerfile").is_file():
         return State(locked=not unresolved, unresolved=unresolved, proof="none", date="", digest="")
     shown = read_proof(project, variant.id)
     current = {
