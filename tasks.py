@@ -22,7 +22,7 @@ from drydock.core.process import short_lived
 from drydock.model.record import dump
 from drydock.repo import cli
 from drydock.repo.ci.tasks import VERBS
-from drydock.repo.task_helpers import after_dashes, chosen, report, terminal_columns, verb, words_of
+from drydock.repo.task_helpers import after_dashes, chosen, here, registry_of, report, terminal_columns, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
@@ -74,7 +74,7 @@ def doctor(_: Context, target: str = "", json: bool = False) -> None:
     """Ask engine, disk, mirrors and each server that a build needs, in ten seconds, and say what to do."""
     from drydock.repo import doctor as doctor_module
 
-    answers = doctor_module.examine(ROOT, find(read_matrix(ROOT), target) if target else None)
+    answers = doctor_module.examine(here(), find(read_matrix(here()), target) if target else None)
     emit(dumps({"checks": [answer._asdict() for answer in answers]}) if json else doctor_module.text(answers))
     sys.exit(doctor_module.worst(answers))
 
@@ -92,7 +92,7 @@ def images(_: Context, prune: bool = False, yes: bool = False, json: bool = Fals
 
     if yes and not prune:
         raise InputError("--yes: nothing to confirm", hint="add --prune")
-    found = images_module.images(ROOT)
+    found = images_module.images(here())
     found = images_module.pruned(found, yes=yes) if prune else found
     now = dt.datetime.now(dt.UTC)
     emit(dumps({"images": [each._asdict() for each in found]}) if json else images_module.text(found, now))
@@ -119,7 +119,7 @@ def matrix(
     """List the variants, with versions, lock state and verification status."""
     from drydock.repo import tables
 
-    rows = tables.rows(ROOT, matching(read_matrix(ROOT), target))
+    rows = tables.rows(here(), matching(read_matrix(here()), target))
     rows = tables.select(rows, tables.Filter(accelerator, proof, unlocked))
     emit(dumps({"variants": rows}) if json else tables.text(rows, terminal_columns()))
 
@@ -174,15 +174,15 @@ def lock(
     from drydock.repo import locking
 
     if advisories:
-        tasks.advisories(chosen(target), database, ignore, json=json)
+        tasks.advisories(here(), chosen(target), database, ignore, json=json)
     elif outdated:
-        find.outdated(ROOT, chosen(target), json=json)
+        find.outdated(here(), chosen(target), json=json)
     elif check:
-        lockfile.check_all(ROOT, chosen(target))
+        lockfile.check_all(here(), chosen(target))
     else:
         again = Upgrade(upgrade, frozenset(upgrade_package))
         options = locking.LockOptions(bool(target), overrides.folders(context), [*map(Path, supplied)], again)
-        locking.lock(ROOT, chosen(target), options, json=json)
+        locking.lock(here(), chosen(target), options, json=json)
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
@@ -190,7 +190,7 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     """Show the differences between two locks: packages, versions, sizes."""
     from drydock.lock.lock_diff import diff
 
-    emit(diff(ROOT, old, new, json=json))
+    emit(diff(here(), old, new, json=json))
 
 
 @verb(iterable=["context", "supplied"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | LOCKED | ALWAYS_JSON | VERBOSE)
@@ -211,7 +211,7 @@ def fetch(
     from drydock.repo import locking
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    emit(dumps(locking.fetch(locking.job_of(target, options, locked=locked, given=supplied))))
+    emit(dumps(locking.fetch(locking.job_of(here(), target, options, locked=locked, given=supplied))))
 
 
 @verb(help=EACH | CHECK | JSON | {"profile": "write nothing; print the profile.json of --target's image"})
@@ -221,14 +221,23 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
     from drydock.lock import lockfile
 
     if profile:
-        emit(render_module.profile_text(find(read_matrix(ROOT), target)))
+        emit(render_module.profile_text(find(read_matrix(here()), target)))
         return
-    pinned = lockfile.read_current(ROOT, chosen(target))
+    pinned = lockfile.read_current(here(), chosen(target))
     if check:
         for variant, pins in pinned:
-            render_module.check(ROOT, variant, pins)
+            render_module.check(here(), variant, pins)
     else:
-        report([path for variant, pins in pinned for path in render_module.write(ROOT, variant, pins)], json=json)
+        report([path for variant, pins in pinned for path in render_module.write(here(), variant, pins)], json=json)
+
+
+@verb(positional=["folder"], help=JSON | {"folder": "folder of the project, which is made if it is missing"})
+def init(_: Context, folder: str, json: bool = False) -> None:
+    """Write a small project of your own, whose rows and settings lie over drydock's."""
+    from drydock.repo import init as initial
+
+    written = [str(path) for path in initial.write(Path(folder))]
+    emit(dumps({"wrote": written}) if json else "".join(f"wrote {path}\n" for path in written))
 
 
 @verb(help=TARGET | JSON | {"vllm": "first write this version of vLLM into the stack, such as 0.32.1"})
@@ -236,7 +245,7 @@ def update(_: Context, target: str, vllm: str = "", json: bool = False) -> None:
     """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
     from drydock.repo import update as update_module
 
-    written, errors = update_module.update(ROOT, target, vllm)
+    written, errors = update_module.update(here(), target, vllm)
     report(written, json=json)
     update_module.settle(errors)
 
@@ -258,7 +267,9 @@ def bake(
     from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
 
-    job = prepare(target, BuildOptions(platform or None, offline=True, context_overrides=overrides.parse(context)))
+    job = prepare(
+        here(), target, BuildOptions(platform or None, offline=True, context_overrides=overrides.parse(context))
+    )
     emit(dumps(build.bake_file(job, build.fetch_contexts(job), Path(output).absolute())))
 
 
@@ -290,13 +301,13 @@ def build(
     from drydock.run import auto
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    variant = auto.resolve_id(target, root)
+    variant = auto.resolve_id(here(), target, root)
     if stand_ins and supplied:
         raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
     if stand_ins:
-        job = standins.stand_in(variant, options)
+        job = standins.stand_in(here(), variant, options)
     else:
-        job = locking.job_of(variant, options, locked=locked, given=supplied)
+        job = locking.job_of(here(), variant, options, locked=locked, given=supplied)
     built = builder_.build(job, builder=builder or None, no_cache=no_cache, may_pull=not offline)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
@@ -341,9 +352,9 @@ def verify(
         whose = (key, identity, issuer, trusted_root)
         how = {"rebuild": not registry_only, "insecure": insecure}
         options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
-        emit(tasks.verify(reference, options, json=json))
+        emit(tasks.verify(here(), reference, options, json=json))
         return
-    job = prepare(target)
+    job = prepare(here(), target)
     verified = verify_module.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
@@ -365,11 +376,11 @@ def audit(
     from drydock.examine import tasks
 
     if advisories:
-        tasks.advisories(chosen(target), database, ignore, json=json)
+        tasks.advisories(here(), chosen(target), database, ignore, json=json)
         return
     if not target:
         raise InputError("audit: --target is missing", hint="--advisories alone covers every variant")
-    audited = audit_module.audit(prepare(target, BuildOptions(platform=platform or None)))
+    audited = audit_module.audit(prepare(here(), target, BuildOptions(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
     audit_module.enforce(audited)
 
@@ -394,7 +405,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
     help=TARGET
     | JSON
     | {
-        "registry": "host and path of the repositories, such as ghcr.io/acme",
+        "registry": "host and path of the repositories, such as ghcr.io/acme [default: drydock.yaml's]",
         "release": "version such as 1.4.0, for tags that never move",
         "channel": "name for tags that move [default: edge, unless --release is given]",
         "dry_run": "print what would be pushed and tagged; change nothing",
@@ -409,7 +420,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
 def publish(
     _: Context,
     target: str,
-    registry: str,
+    registry: str = "",
     release: str = "",
     channel: str = "",
     dry_run: bool = False,
@@ -425,7 +436,9 @@ def publish(
     from drydock.publish import push
 
     signing = (key, keyless, signing_config, expires, allow_rollback)
-    published = push.publish(target, push.PublishOptions(registry, release, channel, dry_run, insecure, *signing))
+    published = push.publish(
+        here(), target, push.PublishOptions(registry_of(registry), release, channel, dry_run, insecure, *signing)
+    )
     emit(dumps(dump(published)) if json else push.report(published))
 
 
@@ -434,7 +447,7 @@ def bundle(_: Context, target: Words, output: str, sign: str = "", model: Words 
     """Write images, their attestations, the inputs to rebuild them, and models into one file."""
     from drydock.bundle import tasks
 
-    emit(tasks.create(target, Path(output), key=sign, models=model, json=json))
+    emit(tasks.create(here(), target, Path(output), key=sign, models=model, json=json))
 
 
 @verb(name="load", positional=["file"], iterable=["context"], help=JSON | LOAD)
@@ -453,7 +466,7 @@ def bundle_load(
     from drydock.inputs import overrides
 
     options = load.LoadOptions(engine, digest, overrides.parse(context), key, Path(models) if models else None)
-    emit(tasks.load(Path(file), options, json=json))
+    emit(tasks.load(here(), Path(file), options, json=json))
 
 
 @verb(
@@ -495,7 +508,7 @@ def model(_: Context, name: str, offline: bool = False, json: bool = False) -> N
 
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = build.build(prepare("cpu", BuildOptions(offline=offline))).image
+    image = build.build(prepare(here(), "cpu", BuildOptions(offline=offline))).image
     folder = str(smollm2.make(image, offline=offline))
     emit(dumps({"folder": folder}) if json else f"{folder}\n")
 
@@ -508,9 +521,9 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
     if topology:
         from drydock.prove import demo_topology
 
-        demo_topology.demo(topology)
+        demo_topology.demo(here(), topology)
     else:
-        demo_module.demo()
+        demo_module.demo(here())
 
 
 @verb(help=TARGET | {"target": OR_AUTO["target"], "root": "recorded host instead of this machine; also after --"})
@@ -521,7 +534,7 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
 
     words = image_side.with_root(after_dashes(), root)
     image_side.check_verb(target, words)
-    image_side.become(auto.resolve(target, image_side.recorded_host(words)), words)
+    image_side.become(here(), auto.resolve(here(), target, image_side.recorded_host(words)), words)
 
 
 @verb(
@@ -546,7 +559,7 @@ def size(
         *(("--max-model-len", str(length)) * bool(length)),
         *(("--concurrency", str(concurrency)) * bool(concurrency)),
     )
-    found = sizing.sizes(model, sizing.machines(hosts), words)
+    found = sizing.sizes(here(), model, sizing.machines(here(), hosts), words)
     if html:
         with unwritable(Path(html), "--html"):
             write_atomically(Path(html), page.sizes(model, found))
@@ -609,11 +622,11 @@ def run(
     keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
     added = {"env": tuple(env), "volumes": tuple(volume), "network": network, "stand_ins": stand_ins}
     request = container.RunRequest(model=model, arguments=words, host=root, **options, **keys, **added)
-    here = run_module.Building() if stand_ins or target == auto.AUTO else Here()
+    machine = run_module.Building(here()) if stand_ins or target == auto.AUTO else Here(here())
     how = run_module.How(format, print, detach, json)
     # A manifest is for that host's kind anyway, and a stand-in runs on it.
     chosen_by = root if target == auto.AUTO or not (stand_ins or format == "k8s") else ""
-    sys.exit(run_module.run(auto.resolve_id(target, chosen_by), request, how, here=here))
+    sys.exit(run_module.run(here(), auto.resolve_id(here(), target, chosen_by), request, how, here=machine))
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})
@@ -623,8 +636,8 @@ def prove(_: Context, target: str, model: str = "") -> None:
     from drydock.repo import docs as docs_module
     from drydock.run import container
 
-    prove_module.prove(target, container.RunRequest(model=model) if model else None)
-    docs_module.write(ROOT, read_matrix(ROOT))
+    prove_module.prove(here(), target, container.RunRequest(model=model) if model else None)
+    docs_module.write(here(), read_matrix(here()))
 
 
 PLANNED = {
@@ -649,7 +662,7 @@ def topology_init(
     """Write a topology.yaml for several machines, from their recorded hosts."""
     from drydock.topology import tasks as topologies
 
-    topologies.begin(Path(hosts), Path(output), model, target, shape)
+    topologies.begin(here(), Path(hosts), Path(output), model, target, shape)
 
 
 @verb(
@@ -662,7 +675,7 @@ def topology_plan(_: Context, file: str, model: str = "", target: str = "", html
     from drydock.topology import page
     from drydock.topology import tasks as topologies
 
-    made = topologies.planned(Path(file), model, target)
+    made = topologies.planned(here(), Path(file), model, target)
     if html:
         with unwritable(Path(html), "--html"):
             write_atomically(Path(html), page.page(made))
@@ -675,7 +688,7 @@ def topology_diff(_: Context, old: str, new: str, model: str = "", target: str =
     from drydock.topology import plan_diff
     from drydock.topology import tasks as topologies
 
-    changes = plan_diff.compare(*topologies.both(Path(old), Path(new), model, target))
+    changes = plan_diff.compare(*topologies.both(here(), Path(old), Path(new), model, target))
     emit(dumps([change._asdict() for change in changes]) if json else plan_diff.as_text(changes))
 
 
@@ -694,7 +707,7 @@ def topology_render(_: Context, plan: str, format: str, output: str, hosts: str 
     """Write a planned topology for Compose, Kubernetes or Ansible, or its ranktables."""
     from drydock.topology import render as rendering
 
-    written = rendering.write(Path(plan), format, Path(output), hosts)
+    written = rendering.write(here(), Path(plan), format, Path(output), hosts)
     emit(dumps({"wrote": [*map(str, written)]}) if json else "".join(f"wrote {path}\n" for path in written))
 
 
@@ -739,7 +752,7 @@ def topology_up(
     from drydock.topology.playbook.run import Ssh
 
     options = up.Options(format, output, model, target, hosts, wait, Ssh(user, key, known_hosts, become=become))
-    emit(verify.report(up.up(Path(file), options), json=json))
+    emit(verify.report(up.up(here(), Path(file), options), json=json))
 
 
 @verb(name="down", positional=["file"], help=STARTED)
@@ -757,7 +770,7 @@ def topology_down(
     from drydock.topology import up
     from drydock.topology.playbook.run import Ssh
 
-    up.down(Path(file), up.Options(format, output, ssh=Ssh(user, key, known_hosts, become=become)))
+    up.down(here(), Path(file), up.Options(format, output, ssh=Ssh(user, key, known_hosts, become=become)))
 
 
 @verb(name="verify", positional=["file"], help=JSON | PLANNED | PLAN_FILE)
@@ -765,7 +778,7 @@ def topology_verify(_: Context, file: str, model: str = "", target: str = "", js
     """Ask a running topology: a right answer of every pair of prefill and decode, and of the router."""
     from drydock.topology import verify
 
-    emit(verify.report(verify.verify(Path(file), model, target), json=json))
+    emit(verify.report(verify.verify(here(), Path(file), model, target), json=json))
 
 
 @verb(
@@ -802,7 +815,7 @@ def topology_check(
 
     ssh = Ssh(user, key, known_hosts, become=become)
     options = preflight.CheckOptions(format, model, target, hosts, ssh, namespace, fabric)
-    preflight.report(preflight.check(Path(file), options), junit, json=json)
+    preflight.report(preflight.check(here(), Path(file), options), junit, json=json)
 
 
 def bench_of(part: str) -> Any:
@@ -859,11 +872,11 @@ def docs(_: Context, check: bool = False, json: bool = False) -> None:
     from bench import page
     from drydock.repo import docs as docs_module
 
-    variants = read_matrix(ROOT)
+    variants = read_matrix(here())
     if check:
-        docs_module.check(ROOT, variants, page.stale(ROOT))
+        docs_module.check(here(), variants, page.stale(ROOT))
     else:
-        report([*docs_module.write(ROOT, variants), *page.write(ROOT)], json=json)
+        report([*docs_module.write(here(), variants), *page.write(ROOT)], json=json)
 
 
 @verb()
@@ -883,8 +896,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, doctor, matrix, images, size, schema, fetch, render, update, bake, build, verify, audit, publish, inspect,
-    diff, demo, entrypoint, run, prove, test, docs, lint, requirements,
+    engine, doctor, matrix, images, size, init, schema, fetch, render, update, bake, build, verify, audit, publish,
+    inspect, diff, demo, entrypoint, run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(

@@ -16,6 +16,7 @@ from bench.records import Figure, Goal, Measurement
 from bench.turns import in_turns, timed
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 
 COMMAND = "./inv bench build"
 PLAIN = "plain, with a filled pip cache"
@@ -99,7 +100,7 @@ class _Builds:
     def ours_again(self) -> float:
         """Build again without changes."""
         build.build(self.of.job)
-        return timed(lambda: build.build(prepare(self.of.job.variant.id)))
+        return timed(lambda: build.build(prepare(DRYDOCK, self.of.job.variant.id)))
 
     def process_again(self) -> float:
         """Build again without changes, on the command line."""

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from bench import guard, plain_image
 from drydock.build import build, buildx, foundation
 from drydock.build.job import Job, entrypoint_files, prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, EngineError
-from drydock.core.paths import ROOT
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
 from drydock.oci.layout_diff import decompressed
@@ -84,7 +84,7 @@ class Ours(NamedTuple):
 def ours(target: str = "cpu") -> Ours:
     """Fetch the inputs of drydock's image and build it, and so its foundation."""
     daemon.ensure()
-    job = prepare(target)
+    job = prepare(DRYDOCK, target)
     layout = Path(build.build(job, into_engine=False).layout)
     return Ours(job, build.fetch_contexts(job), layout, job.foundation)
 
@@ -96,7 +96,7 @@ EDITED = "cli/cli.py"
 def edited(where: Path, number: int) -> Path:
     """Copy the entrypoint with an additional line in cli/cli.py."""
     entrypoints = where / f"entrypoints-{number}"
-    for name, content in entrypoint_files(ROOT).items():
+    for name, content in entrypoint_files(DRYDOCK).items():
         (entrypoints / name).parent.mkdir(parents=True, exist_ok=True)
         (entrypoints / name).write_bytes(content + (f"\n# edit {number}\n".encode() if name == EDITED else b""))
     return entrypoints

@@ -15,6 +15,7 @@ import docker
 
 from bench import guard
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.paths import ROOT
@@ -49,7 +50,7 @@ def variant() -> Variant:
 
 def _row() -> Variant:
     """Return the CPU variant."""
-    return find(read_matrix(ROOT), "cpu")
+    return find(read_matrix(DRYDOCK), "cpu")
 
 
 def relock() -> bool:
@@ -71,7 +72,7 @@ def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
 
 def ours() -> Lock:
     """Return the lock of the CPU variant."""
-    return lockfile.read_lock(lockfile.path_of(ROOT, _row().id))
+    return lockfile.read_lock(lockfile.path_of(DRYDOCK, _row().id))
 
 
 def pinned() -> Lock:
@@ -82,7 +83,7 @@ def pinned() -> Lock:
 
 def contexts() -> dict[str, str]:
     """Fetch the plain image's inputs; return them as build contexts. Raises StaleError or FetchError."""
-    found = fetch.fetch(variant(), pinned(), PLATFORM)
+    found = fetch.fetch(DRYDOCK, variant(), pinned(), PLATFORM)
     return {name: found[name] for name in ("base", "wheels")}
 
 

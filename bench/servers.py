@@ -19,6 +19,7 @@ from docker.models.containers import Container
 from bench import guard, plain_image
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
 from drydock.prove import smollm2
@@ -63,7 +64,7 @@ class Ways(NamedTuple):
 
 def ways() -> Ways:
     """Build both images and the model if needed. Raises the errors of builds."""
-    image = build.build(prepare("cpu")).image
+    image = build.build(prepare(DRYDOCK, "cpu")).image
     other = plain_image.build(plain_image.contexts())
     return Ways(
         Way("ours", image, ("serve", *GIVEN)),

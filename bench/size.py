@@ -11,7 +11,7 @@ from packaging.version import Version
 from bench import images, plain_image
 from bench.records import Figure, Goal, Measurement
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile as locks
 from drydock.model.locked import LockedDeb, LockedDebianBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
@@ -34,7 +34,7 @@ def rows(_: int) -> list[Measurement]:
     return [
         *_sizes("image", mine, theirs, HALF),
         *_sizes("image for text only", text, theirs, TWO_FIFTHS),
-        *shared(read_matrix(ROOT)),
+        *shared(read_matrix(DRYDOCK)),
     ]
 
 
@@ -74,7 +74,7 @@ def shared(variants: tuple[Variant, ...]) -> Iterator[Measurement]:
     """Return for each accelerator and platform how many bytes are in blobs that several variants share."""
     of: dict[str, list[Held]] = {}
     for variant in variants:
-        for platform, pins in locks.read_lock(locks.path_of(ROOT, variant.id)).platforms.items():
+        for platform, pins in locks.read_lock(locks.path_of(DRYDOCK, variant.id)).platforms.items():
             if any(pins.layers.values()):
                 of.setdefault(f"{variant.accelerator} {platform}", []).append(held(variant, pins))
     for name, own in of.items():

@@ -26,6 +26,7 @@ from docker.models.containers import Container
 from bench import guard
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.console import emit, log
 from drydock.prove import demo, smollm2
 
@@ -188,7 +189,7 @@ class _Clients:
 
 @contextlib.contextmanager
 def _serving() -> Iterator[Container]:
-    image, labels = build.build(prepare("cpu")).image, guard.labels()
+    image, labels = build.build(prepare(DRYDOCK, "cpu")).image, guard.labels()
     with demo.serving(image, smollm2.make(image, labels=labels), labels=labels) as container:
         yield container
 

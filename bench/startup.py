@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 
 MACHINES = {
@@ -51,7 +52,7 @@ def stage(folder: Path, machine: str) -> Mapping[str, Path]:
     stub = folder / "python3"
     stub.write_text(STUB)
     stub.chmod(0o755)
-    profile = json.loads(render.profile_text(find(read_matrix(ROOT), MACHINES[machine])))
+    profile = json.loads(render.profile_text(find(read_matrix(DRYDOCK), MACHINES[machine])))
     (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
     return {"host": _host(folder, machine), "model": _model(folder)}
 

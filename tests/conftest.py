@@ -16,8 +16,8 @@ import pytest
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.console import log
-from drydock.core.paths import ROOT
 from drydock.engine import daemon as docker_engine
 from drydock.lock import proof
 from drydock.repo import docs
@@ -129,9 +129,9 @@ class Recorder:
         """Write the proofs, for the images that are built now."""
         for variant, outcomes in self._outcomes.items():
             found = _proof(variant, outcomes, self._digests.get(variant, ""))
-            if proof.write_proof(ROOT, variant, found):
-                log(f"wrote {proof.path_of(ROOT, variant)}")
-        docs.write(ROOT, read_matrix(ROOT))
+            if proof.write_proof(DRYDOCK, variant, found):
+                log(f"wrote {proof.path_of(DRYDOCK, variant)}")
+        docs.write(DRYDOCK, read_matrix(DRYDOCK))
 
 
 def _proof(variant: str, outcomes: Sequence[tuple[str, str, bool]], digest: str) -> proof.Proof:
@@ -139,8 +139,8 @@ def _proof(variant: str, outcomes: Sequence[tuple[str, str, bool]], digest: str)
 
     Of the same inputs, what other runs showed of other tiers stays.
     """
-    job, shown = prepare(variant), proof.shown(outcomes)
-    inputs, old = job.inputs_sha256, proof.read_proof(ROOT, variant)
+    job, shown = prepare(DRYDOCK, variant), proof.shown(outcomes)
+    inputs, old = job.inputs_sha256, proof.read_proof(DRYDOCK, variant)
     if set(shown) - {"stand-in"}:
         digest = digest or build.build(job).digest
     elif old and old.inputs_sha256 == inputs:

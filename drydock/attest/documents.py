@@ -61,7 +61,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
     pins = job.pins
     found = contents.read_contents(manifest.content, partial(oci.blob, layout), components.base_layers(pins))
     _check_lock(job, components.mismatches(job.variant, pins, found))
-    policy = licences.read_policy(job.root)
+    policy = licences.read_policy(job.project)
     inventory = licences.inventory(manifest.digest, found, policy)
     licences.enforce(inventory, policy)
     if (layout / ATTACHED).is_dir():
@@ -72,7 +72,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
     )
     statement = provenance.statement(job, layout, manifest.digest, subject, os.environ)
     return (
-        Attached(LOCK, lockfile.path_of(job.root, job.variant.id).read_bytes()),
+        Attached(LOCK, lockfile.path_of(job.project, job.variant.id).read_bytes()),
         Attached(LICENCES, compact(dump(inventory)).encode()),
         Attached(PROVENANCE, compact(statement).encode()),
         _bom(job, manifest, parts),
@@ -98,7 +98,7 @@ def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) 
 
 def _proof(job: Job) -> tuple[Attached, ...]:
     """Return the recorded test results if they are of exactly these inputs."""
-    recorded = proof.read_proof(job.root, job.variant.id)
+    recorded = proof.read_proof(job.project, job.variant.id)
     if recorded is None or recorded.inputs_sha256 != job.inputs_sha256:
         return ()
     return (Attached(PROOF, dumps(dump(recorded)).encode()),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_spdx_licensing
@@ -14,6 +13,7 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.console import log
 from drydock.core.errors import LicenceError
+from drydock.core.project import Project
 from drydock.model.record import Because, Record
 
 FILE = "drydock/attest/licences.yaml"
@@ -86,9 +86,9 @@ class Inventory(Record):
     packages: tuple[Licensed, ...]
 
 
-def read_policy(root: Path) -> LicencePolicy:
+def read_policy(project: Project) -> LicencePolicy:
     """Return the policy. Raises InputError with the position of each problem."""
-    return validate(LicencePolicy, read_yaml(root / FILE, FILE))
+    return validate(LicencePolicy, read_yaml(project / FILE, FILE))
 
 
 def inventory(image: str, contents: ImageContents, policy: LicencePolicy) -> Inventory:

@@ -19,7 +19,9 @@ from drydock.build import plan
 from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.config.access import redact
+from drydock.config.rows import MATRIX
 from drydock.core.files import loads
+from drydock.core.project import Project
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -45,7 +47,7 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
 
     It contains only what this machine did.
     """
-    origin = read_origin(job.root)
+    origin = read_origin(job.project)
     return {
         "_type": STATEMENT,
         "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
@@ -93,12 +95,12 @@ def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
     return found
 
 
-def read_origin(root: Path) -> Checkout:
+def read_origin(project: Project) -> Checkout:
     """Return the state of a git repository; its fields are empty if it is not one."""
-    commit = _git(root, "rev-parse", "HEAD")
-    remote = _git(root, "remote", "get-url", "origin")
-    top = Path(_git(root, "rev-parse", "--show-toplevel"))
-    changed = [name for name in _git(root, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
+    commit = _git(project.root, "rev-parse", "HEAD")
+    remote = _git(project.root, "remote", "get-url", "origin")
+    top = Path(_git(project.root, "rev-parse", "--show-toplevel"))
+    changed = [name for name in _git(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
     dirty = not all(_only_recorded(top, name) for name in changed)
     return Checkout(redact(remote) if "://" in remote else "", commit, dirty)
 
@@ -152,11 +154,9 @@ def _file_dependencies(job: Job) -> list[dict[str, Any]]:
 
 def _own_files(job: Job) -> dict[str, str]:
     """Return the repository's files that determine the image, with their hashes."""
-    folder = job.root / "images" / job.variant.id
-    written = [matrix.MATRIX, *matrix.stack_files(job.root, job.variant)]
-    generated = [folder / name for name in ("lock.json", "Dockerfile")]
-    paths = [*(job.root / name for name in written), *generated]
-    return {str(path.relative_to(job.root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    generated = [job.project / f"images/{job.variant.id}/{name}" for name in ("lock.json", "Dockerfile")]
+    paths = [*job.project.each(MATRIX), *matrix.stack_files(job.project, job.variant), *generated]
+    return {job.project.recorded(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def _finished(layout: Path) -> str:
@@ -164,9 +164,9 @@ def _finished(layout: Path) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _git(folder: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -43,8 +43,8 @@ class Built(Record):
 def fetch_contexts(job: Job, without: Collection[str] = ()) -> dict[str, str]:
     """Fetch a job's inputs into the store, except for the contexts `without`; return the named build contexts."""
     skipped = {*job.context_overrides, *without}
-    pinned = fetch.fetch(job.variant, job.lock, job.platform, offline=job.offline, without=skipped, root=job.root)
-    entrypoints = default_store().folder({}, entrypoint_files(job.root))
+    pinned = fetch.fetch(job.project, job.variant, job.lock, job.platform, offline=job.offline, without=skipped)
+    entrypoints = default_store().folder({}, entrypoint_files(job.project))
     return {**pinned, "entrypoints": str(entrypoints), **job.context_overrides}
 
 
@@ -153,7 +153,7 @@ def settle(root: Path, image: str, platform: str, layouts: Mapping[str, Path], *
 
 def _settle(job: Job, *, into_engine: bool) -> None:
     layouts = {"layout": job.layout, "foundation": job.foundation}
-    settle(job.root, _image_of(job), job.platform, layouts, in_engine=into_engine)
+    settle(job.project.root, _image_of(job), job.platform, layouts, in_engine=into_engine)
 
 
 class Clock:
@@ -191,7 +191,7 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool,
         shutil.rmtree(partial_layout)
     bake = partial(buildx.bake, builder=builder, no_cache=no_cache)
     if not have_foundation:
-        routes.check(job.root, contexts)
+        routes.check(job.project, contexts)
         with whole_folder(job.foundation, replace=True) as temporary:
             # Without labels: images with and without stand-ins in later stages share a foundation.
             own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker
@@ -16,6 +15,7 @@ from drydock.build.job import OWN, STAND_INS
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines, log
 from drydock.core.errors import EngineError
+from drydock.core.project import Project
 from drydock.engine import loading
 from drydock.lock import lockfile
 
@@ -39,9 +39,9 @@ class EngineImage(NamedTuple):
     containers: tuple[str, ...]
 
 
-def images(root: Path) -> list[EngineImage]:
+def images(project: Project) -> list[EngineImage]:
     """Return the engine's images with names of ours, sorted by them. Raises EngineError."""
-    committed, kept = {*_committed(root)}, checkouts.named()
+    committed, kept = {*_committed(project)}, checkouts.named()
     try:
         client = docker.from_env()
         found = [image.attrs for image in client.images.list()]
@@ -73,9 +73,9 @@ def _image(
     )
 
 
-def _committed(root: Path) -> Iterator[str]:
-    for variant in read_matrix(root):
-        path = lockfile.path_of(root, variant.id)
+def _committed(project: Project) -> Iterator[str]:
+    for variant in read_matrix(project):
+        path = lockfile.path_of(project, variant.id)
         if path.is_file():
             platforms = lockfile.read_lock(path).platforms.values()
             yield from (each.image.digest for each in platforms if each.image)

@@ -20,7 +20,8 @@ from drydock.build import foundation, plan, render
 from drydock.config import matrix
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import exclusive
-from drydock.core.paths import ROOT, cache_home
+from drydock.core.paths import cache_home
+from drydock.core.project import Project
 from drydock.inputs import overrides
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile, proof
@@ -60,10 +61,10 @@ class Job:
     variant: Variant
     lock: Lock
     platform: str
+    project: Project
     offline: bool = False
     context_overrides: Mapping[str, str] = field(default_factory=dict)
     """Named context → what replaces it: a folder, or what bake takes (docker-image://…)."""
-    root: Path = ROOT
 
     @property
     def pins(self) -> LockedPlatform:
@@ -73,8 +74,9 @@ class Job:
     @cached_property
     def sources(self) -> dict[str, bytes]:
         """Return the files of the build's own context: the committed Dockerfile and the rendered profile."""
-        dockerfile = render.path_of(self.root, self.variant).read_bytes()
-        return {render.DOCKERFILE: dockerfile, render.PROFILE: render.profile_text(self.variant).encode()}
+        dockerfile = render.path_of(self.project, self.variant).read_bytes()
+        own = {render.DOCKERFILE: dockerfile, render.PROFILE: render.profile_text(self.variant).encode()}
+        return own | render.own_files(self.project, self.variant)
 
     @property
     def context(self) -> Path:
@@ -84,7 +86,7 @@ class Job:
     @cached_property
     def inputs_sha256(self) -> str:
         """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
-        own = {f"entrypoints/{name}": text for name, text in entrypoint_files(self.root).items()}
+        own = {f"entrypoints/{name}": text for name, text in entrypoint_files(self.project).items()}
         return self._checksum(self.sources | own, self.context_overrides)
 
     @property
@@ -110,7 +112,7 @@ class Job:
     @cached_property
     def recorded_digest(self) -> str | None:
         """Return the digest that the lock, or else the proof, records for the same inputs."""
-        return recorded_digest(self.root, self.variant.id, self.lock, self.platform, self.inputs_sha256)
+        return recorded_digest(self.project, self.variant.id, self.lock, self.platform, self.inputs_sha256)
 
     def refuse_other(self, digest: str) -> None:
         """Raise UntrustedError if another digest is recorded for the same inputs."""
@@ -143,24 +145,24 @@ class Job:
 
     def _checksum(self, files: Mapping[str, bytes], context_overrides: Mapping[str, str]) -> str:
         """Return the checksum of some files and contexts, and of what else every image of this job depends on."""
-        tools = {f"tools/{path.name}": path.read_bytes() for path in (self.root / "templates" / "tools").glob("*.py")}
+        tools = {f"tools/{path.name}": path.read_bytes() for path in self.project.glob("templates/tools/*.py")}
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in {**files, **tools}.items()}
         hashes |= {f"context {name}": overrides.identity(value) for name, value in context_overrides.items()}
         return plan.inputs_sha256(self.variant, self.lock, self.platform, hashes)
 
 
-def prepare(target: str, options: BuildOptions = DEFAULTS, *, root: Path = ROOT) -> Job:
+def prepare(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:
     """Read what a build of `target` needs from the repository.
 
     Raises StaleError for a lock or generated file that is out of date; TargetError or InputError for wrong options.
     """
-    variant = matrix.find(matrix.read_matrix(root), target)
-    lock = lockfile.read_lock(lockfile.path_of(root, variant.id))
+    variant = matrix.find(matrix.read_matrix(project), target)
+    lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
     lockfile.check(variant, lock)
-    render.check(root, variant, lock)
+    render.check(project, variant, lock)
     platform = choose_platform(variant, options.platform)
     contexts = overrides.resolve(variant, lock.platforms[platform], options.context_overrides)
-    return Job(variant, lock, platform, options.offline, contexts, root)
+    return Job(variant, lock, platform, project, options.offline, contexts)
 
 
 def choose_platform(variant: Variant, requested: str | None, machine: str = "") -> str:
@@ -180,21 +182,20 @@ def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | Non
     return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
 
 
-def recorded_digest(root: Path, variant: str, lock: Lock, platform: str, inputs_sha256: str) -> str | None:
+def recorded_digest(project: Project, variant: str, lock: Lock, platform: str, inputs_sha256: str) -> str | None:
     """Return the digest that a repository's lock, or else its proof, records for these inputs.
 
     Raises StaleError for an invalid proof.
     """
-    shown = proof.read_proof(root, variant)
+    shown = proof.read_proof(project, variant)
     tested = shown.digest if shown and shown.inputs_sha256 == inputs_sha256 else ""
     return committed_digest(lock, platform, inputs_sha256) or tested or None
 
 
-def entrypoint_files(root: Path) -> dict[str, bytes]:
+def entrypoint_files(project: Project) -> dict[str, bytes]:
     """Return the files of the entrypoint that every image gets, by path."""
-    folder = root / "entrypoints"
-    found = sorted(path for pattern in ENTRYPOINT for path in folder.rglob(pattern))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    found = sorted(path for pattern in ENTRYPOINT for path in project.glob(f"entrypoints/**/{pattern}"))
+    return {project.name_of(path).removeprefix("entrypoints/"): path.read_bytes() for path in found}
 
 
 def image_name(variant: str, digest: str) -> str:

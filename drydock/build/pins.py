@@ -32,16 +32,16 @@ def pin_missing(job: Job, *, refused: str = "", given: Sequence[Path] = (), env:
         return job
     if refused:
         raise UnresolvedError(*_lines(job, refused), hint=_allowed(job, refused))
-    path = lockfile.path_of(job.root, job.variant.id)
+    path = lockfile.path_of(job.project, job.variant.id)
     with exclusive(lockfile.resolving(env)):
         before = lockfile.read_lock(path)  # again: another run may have pinned it
         lockfile.check(job.variant, before)
         lock = lockfile.fill(job.variant, before, job.platform, job.context_overrides, folders, env)
-        changed = lockfile.write_lock(path, lock)
+        written = lockfile.write_own(job.project, lock)
     for line in _pinned(before.platforms[job.platform], lock.platforms[job.platform]):
         log(f"pinned {line}")
-    if changed:
-        log(f"commit {path.relative_to(job.root)} to share it")
+    if written:
+        log(f"commit {job.project.name_of(written)} to share it")
     return _complete(replace(job, lock=lock))
 
 

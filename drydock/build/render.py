@@ -15,7 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 from drydock.build import quoting
 from drydock.build.quoting import Quoted
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import dumps, read_bounded
+from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.model.distributions import Layer
 from drydock.model.locked import Lock
@@ -29,29 +30,35 @@ HEADERS = "/include/"
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 DOCKERFILE, PROFILE = "Dockerfile", "profile.json"
+USER = "10001:0"
+"""The user of an image; any user in group 0 can run it."""
+OWN_FILES, OWN_CERTIFICATES = "project/files", "project/certificates"
+"""Folders of the build's own context with what the project adds."""
+OWN_AT_MOST = 16 << 20
+"""Bytes of a file that a project adds to its images."""
 EXCERPT = 20
 """Lines of a difference that an error shows."""
 
 
-def path_of(root: Path, variant: Variant) -> Path:
+def path_of(project: Project, variant: Variant) -> Path:
     """Return the path of a variant's committed Dockerfile."""
-    return root / "images" / variant.id / DOCKERFILE
+    return project / f"images/{variant.id}/{DOCKERFILE}"
 
 
-def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
+def write(project: Project, variant: Variant, lock: Lock) -> list[Path]:
     """Write a variant's Dockerfile atomically; return its path if it changed.
 
     Raises StaleError when the lock was not made from this variant, InputError for a template that cannot be rendered.
     """
     locks.check(variant, lock)
-    path = path_of(root, variant)
-    return [path] if write_atomically(path, dockerfile(root, variant)) else []
+    path = project.write(f"images/{variant.id}/{DOCKERFILE}", dockerfile(project, variant))
+    return [path] if path else []
 
 
-def check(root: Path, variant: Variant, lock: Lock) -> None:
+def check(project: Project, variant: Variant, lock: Lock) -> None:
     """Compare a variant's committed Dockerfile with its templates. Raises StaleError with the first differing lines."""
     locks.check(variant, lock)
-    difference = _difference(root, path_of(root, variant), dockerfile(root, variant))
+    difference = _difference(project, path_of(project, variant), dockerfile(project, variant))
     if difference:
         raise StaleError(difference, hint="change the matrix or the templates and run `./inv render`")
 
@@ -72,7 +79,7 @@ def labels(variant: Variant) -> dict[str, str]:
     base = variant.base
     named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
     named |= {"io.drydock.support": variant.support.summary} if variant.support else {}
-    return named | {
+    return {**variant.additions.labels, **named} | {
         "org.opencontainers.image.title": _title(variant),
         "org.opencontainers.image.description": variant.summary,
         "org.opencontainers.image.version": variant.vllm.version,
@@ -125,6 +132,12 @@ class Steps(NamedTuple):
     """The arguments of alias.py; none if vLLM's distribution is named vllm."""
     conversions: tuple[tuple[str, Quoted], ...]
     """Context of the vendor's scripts → the files copied from it."""
+    copies: tuple[tuple[Quoted, Quoted], ...]
+    """Files of the project: path in the build's own context, and in the image."""
+    blocks: tuple[tuple[str, Quoted], ...]
+    """Lines of a Dockerfile that the project adds, each with a comment."""
+    run_as: str
+    """The user of the image."""
     path: Quoted
     """PATH in the image."""
     start_period: str
@@ -149,31 +162,37 @@ def steps(variant: Variant) -> Steps:
         supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
         aliases=tuple(_aliases(variant)),
         conversions=tuple(_conversions(variant)),
+        copies=tuple(_copies(variant)),
+        blocks=tuple((f"{it.name}: {it.because}", Quoted("\n".join(it.lines))) for it in variant.additions.dockerfile),
+        run_as=variant.additions.user or USER,
         path=Quoted(f"{VENV}/bin:$PATH" if variant.installs else "$PATH"),
         start_period=variant.run.start.value if variant.run.start else "10m",
     )
 
 
-def dockerfile(root: Path, variant: Variant) -> str:
+def dockerfile(project: Project, variant: Variant) -> str:
     """Return the text of a variant's Dockerfile. Raises InputError for a template that cannot be rendered."""
     name = f"{variant.accelerator}/Dockerfile.j2"
     try:
-        template = _environment(root / "templates").get_template(name)
+        template = _environment(tuple(layer / "templates" for layer in project.layers)).get_template(name)
         return _tidy(template.render(steps(variant)._asdict()))
     except TemplateNotFound as error:
         raise InputError(f"templates/{error.name}: template not found") from error
     except TemplateSyntaxError as error:
         raise InputError(f"templates/{error.name}:{error.lineno}: {error.message}") from error
     except UndefinedError as error:
-        raise InputError(f"{_template_line(error, root) or f'templates/{name}'}: {error.message}") from error
+        raise InputError(f"{_template_line(error, project) or f'templates/{name}'}: {error.message}") from error
     except (ArithmeticError, AttributeError, TypeError, ValueError, RecursionError) as error:
-        where = _template_line(error, root) or f"templates/{name}"
+        where = _template_line(error, project) or f"templates/{name}"
         raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 @functools.lru_cache(maxsize=4)
-def _environment(templates: Path) -> Environment:
-    """Return the Jinja environment of a folder; it compiles each template once, and again when the file changes."""
+def _environment(templates: tuple[Path, ...]) -> Environment:
+    """Return the Jinja environment of folders, of which the first that has a template wins.
+
+    It compiles each template once, and again when the file changes.
+    """
     environment = Environment(  # noqa: S701 (a Dockerfile is not HTML)
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -238,6 +257,41 @@ def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
         yield context, quoting.words(*map(quoting.glob, dict.fromkeys(files)))
 
 
+def _copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
+    for target, source in sorted(variant.additions.files.items()):
+        yield quoting.dockerfile(f"{OWN_FILES}/{source}"), quoting.dockerfile(target)
+
+
+def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
+    """Return the project's files that an image gets, by their path in the build's own context. Raises InputError."""
+    added = variant.additions
+    found = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
+    if added.certificates:
+        paths = sorted((project.root / added.certificates).glob("*.crt"))
+        if not paths:
+            raise InputError(f"{added.certificates}: found no *.crt file", hint="certificates are PEM files NAME.crt")
+        names = (f"{added.certificates}/{path.name}" for path in paths)
+        found |= {f"{OWN_CERTIFICATES}/{Path(name).name}": _certificate(project, name) for name in names}
+    return found
+
+
+def _own_file(project: Project, name: str) -> bytes:
+    try:
+        return read_bounded(project.root / name, OWN_AT_MOST)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}", hint="additions name files of the project") from error
+
+
+def _certificate(project: Project, name: str) -> bytes:
+    """Return certificates in PEM. Raises InputError for anything else, such as a private key."""
+    found = _own_file(project, name)
+    kinds = {kind.decode() for kind in re.findall(rb"-----BEGIN ([A-Z ]+)-----", found)}
+    if kinds != {"CERTIFICATE"}:
+        text = f"{name}: found {', '.join(sorted(kinds)) or 'nothing in PEM'}, expected certificates in PEM"
+        raise InputError(text, hint="`openssl x509 -in FILE` prints one")
+    return found if found.endswith(b"\n") else found + b"\n"
+
+
 def _base(variant: Variant) -> str:
     base = variant.base
     return base.reference if base.kind == "image" else f"Debian {base.suite}, made by mmdebstrap from locked packages"
@@ -255,15 +309,15 @@ def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     yield "entrypoints", "the entrypoint's sources"
 
 
-def _template_line(error: Exception, root: Path) -> str:
+def _template_line(error: Exception, project: Project) -> str:
     """Return file:line of the template that raised the error; Jinja puts templates into the traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
-    return f"{Path(frames[-1].filename).relative_to(root)}:{frames[-1].lineno}" if frames else ""
+    return f"{project.shown(Path(frames[-1].filename))}:{frames[-1].lineno}" if frames else ""
 
 
-def _difference(root: Path, path: Path, expected: str) -> str:
+def _difference(project: Project, path: Path, expected: str) -> str:
     """Return how a committed file differs from the generated text; empty if it does not."""
-    name = str(path.relative_to(root))
+    name = project.shown(path)
     if not path.is_file():
         return f"{name}: file not found"
     found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings

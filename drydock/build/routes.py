@@ -14,6 +14,7 @@ from pathlib import Path
 
 from drydock.core.errors import BuildError
 from drydock.core.files import loads
+from drydock.core.project import Project
 
 LIST = "entrypoints/plugin/drydock_plugin/routes.json"
 SERVERS = "vllm/entrypoints/"
@@ -25,9 +26,9 @@ STATIC = "/static"
 """Mounted files of the documentation page: the list has `/static/{file}`."""
 
 
-def check(root: Path, contexts: Mapping[str, str]) -> None:
+def check(project: Project, contexts: Mapping[str, str]) -> None:
     """Raise BuildError for a route in the wheels or sources of a build that the guard's list does not know."""
-    known = {path for paths in loads((root / LIST).read_bytes()).values() for path in paths}
+    known = {path for paths in loads((project / LIST).read_bytes()).values() for path in paths}
     found = {route for text in _modules(contexts) for route in routes(text)}
     new = sorted(found - known - {STATIC})
     if new:

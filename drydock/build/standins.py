@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from drydock.build.job import DEFAULTS, BuildOptions, Job, prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import checksum
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.variant import Build, Supplied, Variant
@@ -60,14 +61,14 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """A build backend that needs nothing."""
 
 
-def stand_in(target: str, options: BuildOptions = DEFAULTS, *, root: Path = ROOT) -> Job:
+def stand_in(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:
     """Return the job that builds a target's Dockerfile on stand-ins; contexts that the user replaced stay.
 
     It is for the platform of the root, which is fetched. No lock records its digest: its inputs are others. Raises
     InputError for another platform.
     """
-    job = prepare(target, options._replace(platform=None), root=root)
-    below = prepare(ROOT_OF, BuildOptions(offline=options.offline), root=root)
+    job = prepare(project, target, options._replace(platform=None))
+    below = prepare(DRYDOCK, ROOT_OF, BuildOptions(offline=options.offline))
     if options.platform not in {None, below.platform}:
         raise InputError(f"--platform {options.platform}: stand-ins are for {below.platform}", hint="leave it out")
     log(SHOWS)
@@ -121,7 +122,8 @@ def _modules(variant: Variant, brought_by: str) -> dict[str, str]:
 def base(variant: Variant, below: Job) -> str:
     """Return the context of the stand-in for a variant's base: the base of another job, with a layer of stubs on it."""
     without = {"wheels", "tools"}
-    root = fetch.fetch(below.variant, below.lock, below.platform, offline=below.offline, without=without)["base"]
+    pins = (below.project, below.variant, below.lock, below.platform)
+    root = fetch.fetch(*pins, offline=below.offline, without=without)["base"]
     layout = Path(root.removeprefix("oci-layout://").partition("@")[0])
     layers = [oci.blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"]]
     stub = _tar(*_base_files(variant, layers[0]))

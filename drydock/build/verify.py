@@ -104,7 +104,7 @@ def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     )
     pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
-    lockfile.write_lock(lockfile.path_of(job.root, job.variant.id), changed)
+    lockfile.write_own(job.project, changed)
 
 
 def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
@@ -114,18 +114,19 @@ def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
 
 
 def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, str]:
-    copy = folder / "a different folder"
-    _copy_inputs(job.root, copy)
+    copies = [folder / f"a different folder {number}" for number in range(len(job.project.layers))]
+    for layer, copy in zip(job.project.layers, copies, strict=True):
+        _copy_inputs(layer, copy)
     cache = folder / "cache"
     cache.mkdir()
     for shared in SHARED:
         (cache_home() / shared).mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(cache_home() / shared)
-    command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, *([builder] if builder else [])]
+    command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, builder or "", *map(str, copies)]
     done = subprocess.run(
         command,
-        cwd=copy,
-        env={**os.environ, **CIRCUMSTANCES, "DRYDOCK_CACHE": str(cache), "PYTHONPATH": str(copy)},
+        cwd=folder,
+        env={**os.environ, **CIRCUMSTANCES, "DRYDOCK_CACHE": str(cache), "PYTHONPATH": str(copies[-1])},
         umask=0o077,
         stdout=subprocess.PIPE,
         text=True,
@@ -139,14 +140,15 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
     return result
 
 
-def _copy_inputs(root: Path, copy: Path) -> None:
+def _copy_inputs(layer: Path, copy: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", ".*")
+    copy.mkdir(parents=True)
     for name in INPUT_FOLDERS:
-        if (root / name).is_dir():
-            shutil.copytree(root / name, copy / name, ignore=ignore)
+        if (layer / name).is_dir():
+            shutil.copytree(layer / name, copy / name, ignore=ignore)
     for name in INPUT_FILES:
-        if (root / name).is_file():
-            shutil.copy(root / name, copy / name)
+        if (layer / name).is_file():
+            shutil.copy(layer / name, copy / name)
     for path in _tree(copy):
         path.chmod(0o700 if path.is_dir() else 0o600)
         os.utime(path, (OTHER_MTIME, OTHER_MTIME))

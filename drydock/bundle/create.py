@@ -29,10 +29,12 @@ from drydock.bundle.contents import (
 from drydock.bundle.inputs import Gathered, gather
 from drydock.bundle.models import GatheredModel
 from drydock.config import matrix
+from drydock.config.rows import MATRIX
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full, dumps, loads
-from drydock.core.paths import ROOT, cache_home
+from drydock.core.paths import cache_home
+from drydock.core.project import Project
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record, dump
@@ -73,7 +75,7 @@ Entries = dict[str, dict[str, Any]]
 
 
 def create(
-    targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[Path] = (), root: Path = ROOT
+    project: Project, targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[Path] = ()
 ) -> Created:
     """Write a bundle of the targets, and of the models in these folders, signed if a key is given.
 
@@ -83,13 +85,13 @@ def create(
     started = time.monotonic()
     if output.is_dir():
         raise InputError(f"--output {output}: expected a file, found a folder")
-    variants = matrix.read_matrix(root)
+    variants = matrix.read_matrix(project)
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
-    layouts = {name: push.built(variant, root) for name, variant in sorted(chosen.items())}
+    layouts = {name: push.built(project, variant) for name, variant in sorted(chosen.items())}
     gathered = model_folders.gather(models)
     with disk_full(cache_home()):
         parts = [_part(layout) for found in layouts.values() for layout in found]
-        entries, blobs = _assemble(parts, layouts, gathered, root)
+        entries, blobs = _assemble(parts, layouts, gathered, project)
         index = archive.index_of(entries)
         archive.write(output, index, blobs, signing.sign_data(index, key) if key else b"")
     return Created(
@@ -168,7 +170,7 @@ def _assemble(
     parts: Sequence[BundledPart],
     layouts: Mapping[str, Sequence[push.Layout]],
     models: Sequence[GatheredModel],
-    root: Path,
+    project: Project,
 ) -> tuple[Entries, list[Blob]]:
     """Return the index's entries and all blobs. The names in the index are those that `oras` and `skopeo` use."""
     entries: Entries = {}
@@ -190,18 +192,18 @@ def _assemble(
     for model in models:
         blobs += model.blobs
         _add(entries, model.manifest, f"model-{model.record.name}")
-    manifest, own = _bundle_manifest(parts, [model.record for model in models], root)
+    manifest, own = _bundle_manifest(parts, [model.record for model in models], project)
     _add(entries, manifest, "bundle")
     return entries, [*blobs, *own]
 
 
 def _bundle_manifest(
-    parts: Sequence[BundledPart], models: Sequence[BundledModel], root: Path
+    parts: Sequence[BundledPart], models: Sequence[BundledModel], project: Project
 ) -> tuple[Manifest, list[Blob]]:
     """Return the bundle's own manifest and its blobs: bundle.json, and the repository's files behind the images."""
     from drydock.attest.provenance import read_origin  # noqa: PLC0415 - as above
 
-    origin = read_origin(root)
+    origin = read_origin(project)
     bundle = Bundle(
         schema_=1,
         origin=BundleOrigin(repository=origin.repository, commit=origin.commit, changed=origin.dirty),
@@ -209,20 +211,19 @@ def _bundle_manifest(
         models=tuple(models),
     )
     config = blob(dumps(dump(bundle)).encode())
-    names = _repository_files(root, {part.record.variant for part in parts})
-    files = {name: blob((root / name).read_bytes()) for name in names}
+    paths = _repository_files(project, {part.record.variant for part in parts})
+    files = {project.recorded(path): blob(path.read_bytes()) for path in paths}
     layers = [item.descriptor(REPOSITORY_FILE, **titled(name)) for name, item in files.items()]
     manifest = artifact(BUNDLE, layers, config=config.descriptor(BUNDLE))
     return manifest, [config, *files.values(), blob(manifest.data)]
 
 
-def _repository_files(root: Path, variants: Collection[str]) -> list[str]:
-    generated = {f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json")}
-    stacks: set[str] = set()
-    for variant in matrix.read_matrix(root):
+def _repository_files(project: Project, variants: Collection[str]) -> list[Path]:
+    found = {project / f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json")}
+    for variant in matrix.read_matrix(project):
         if variant.id in variants:
-            stacks.update(matrix.stack_files(root, variant))
-    return [matrix.MATRIX, *sorted(generated | stacks)]
+            found.update(matrix.stack_files(project, variant))
+    return [*project.each(MATRIX), *sorted(found)]
 
 
 def _add(entries: Entries, manifest: Manifest, name: str = "") -> None:

@@ -35,7 +35,8 @@ from drydock.bundle.trust import check_own_build, check_recorded, kept, open_tru
 from drydock.core.console import as_lines, byte_progress
 from drydock.core.errors import DrydockError, FetchError, InputError, nearest
 from drydock.core.files import write_atomically
-from drydock.core.paths import ROOT, cache_home
+from drydock.core.paths import cache_home
+from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import fetch, git_objects, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
@@ -91,7 +92,7 @@ class LoadOptions(NamedTuple):
 DEFAULTS = LoadOptions()
 
 
-def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> Loaded:
+def load(project: Project, path: Path, options: LoadOptions = DEFAULTS) -> Loaded:
     """Load a bundle.
 
     Raises InputError, FetchError, DiskFullError, UntrustedError for a bundle that neither key nor digest vouches for or
@@ -102,14 +103,14 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
     archive = open_trusted(path, options.key, options.digest)
     bundle = read_bundle(archive)
     for image in bundle.images:
-        check_recorded(image, root)
+        check_recorded(image, project)
         check_own_build(image)
     loading = _Loading(archive, default_store())
     model_folders.check(archive, bundle.models, options.models)
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
-    images = tuple(_load_image(loading, image, platforms, root) for image in bundle.images)
+    images = tuple(_load_image(loading, image, platforms, project) for image in bundle.images)
     models = tuple(model_folders.load(archive, model, options.models) for model in bundle.models if options.models)
     return Loaded(
         bundle=archive.digest,
@@ -184,7 +185,7 @@ def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[
     return found
 
 
-def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], root: Path) -> LoadedImage:
+def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], project: Project) -> LoadedImage:
     """Load an image with its inputs, and into the engine if `platforms` names its platform."""
     with _valid_format(loading.archive):
         loading.inputs(image)
@@ -196,19 +197,19 @@ def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, 
     if in_engine:
         daemon.ensure()
         build.load_into_engine(kept(image), reference)
-    build.settle(root, reference, image.platform, {"layout": kept(image)}, in_engine=in_engine)
+    build.settle(project.root, reference, image.platform, {"layout": kept(image)}, in_engine=in_engine)
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
         digest=image.digest,
         reference=reference if in_engine else "",
-        rebuildable=_same_inputs(image, root),
+        rebuildable=_same_inputs(image, project),
     )
 
 
-def _same_inputs(image: BundledImage, root: Path) -> bool:
+def _same_inputs(image: BundledImage, project: Project) -> bool:
     try:
-        job = prepare(image.variant, BuildOptions(platform=image.platform), root=root)
+        job = prepare(project, image.variant, BuildOptions(platform=image.platform))
     except DrydockError:
         return False
     return job.inputs_sha256 == image.inputs_sha256

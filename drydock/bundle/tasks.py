@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
@@ -29,20 +30,26 @@ LOAD = {
 
 
 def create(
-    targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[str] = (), json: bool = False
+    project: Project,
+    targets: Sequence[str],
+    output: Path,
+    *,
+    key: str = "",
+    models: Sequence[str] = (),
+    json: bool = False,
 ) -> str:
     """Create a bundle and return the report. Raises InputError without a target and without a model."""
     if not targets and not models:
         raise InputError("no --target", hint="./inv bundle --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
 
-    created = creating.create(targets, output, key=key, models=[Path(model) for model in models])
+    created = creating.create(project, targets, output, key=key, models=[Path(model) for model in models])
     return dumps(dump(created)) if json else creating.report(created)
 
 
-def load(file: Path, options: LoadOptions, *, json: bool = False) -> str:
+def load(project: Project, file: Path, options: LoadOptions, *, json: bool = False) -> str:
     """Load a bundle and return the report."""
     from drydock.bundle import load as loading
 
-    loaded = loading.load(file, options)
+    loaded = loading.load(project, file, options)
     return dumps(dump(loaded)) if json else loading.report(loaded)

@@ -12,6 +12,7 @@ from drydock.build.job import layouts_folder, recorded_digest
 from drydock.bundle.archive import Archive
 from drydock.bundle.contents import BundledImage
 from drydock.core.errors import InputError, NotReproducibleError, UntrustedError
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.oci import layout as oci
 
@@ -46,12 +47,12 @@ def _verify_signature(archive: Archive, key: str) -> None:
         raise UntrustedError(*(f"{archive.path}: {problem}" for problem in error.problems), hint=hint) from error
 
 
-def check_recorded(image: BundledImage, root: Path) -> None:
+def check_recorded(image: BundledImage, project: Project) -> None:
     """Raise UntrustedError if this repository records another digest for the same inputs."""
-    path = lockfile.path_of(root, image.variant)
+    path = lockfile.path_of(project, image.variant)
     if not path.is_file():
         return
-    recorded = recorded_digest(root, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
+    recorded = recorded_digest(project, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
     if recorded not in (None, image.digest):
         raise UntrustedError(
             f"{image.variant} ({image.platform}): the bundle contains {image.digest}, expected {recorded}, which"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from drydock.config.strict_yaml import KeyPath, YamlDocument
@@ -17,6 +18,11 @@ class StackFile(NamedTuple):
     accelerator: str
     stack: Stack
     document: YamlDocument
+    path: Path
+    layer: Path
+    """The folder of the project, or of drydock, that the file is in."""
+    adds: frozenset[str] = frozenset()
+    """Lists that are added to what the stack inherits: their keys end with + in the file."""
 
 
 class Use(NamedTuple):

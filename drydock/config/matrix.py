@@ -17,9 +17,16 @@ from packaging.utils import canonicalize_name
 
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
+from drydock.config.layers import MORE, merged, read_layers
+from drydock.config.project import FILE as PROJECT_FILE
+from drydock.config.project import read_settings
+from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
+from drydock.core.project import BELOW, Project
+from drydock.model.additions import Additions
+from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
 from drydock.model.record import IDENTIFIER, part
@@ -39,28 +46,28 @@ from drydock.model.variant import (
 )
 from entrypoints.core.settings_precedence import ACCELERATOR, STACK, VARIANT, cascade
 
-MATRIX = "matrix.yaml"
 HOST = "templates/host.yaml"
 ACCELERATORS = "templates/*/accelerator.yaml"
 STACKS = "templates/*/stacks/*.y*ml"
 
 
-def read_matrix(root: Path) -> tuple[Variant, ...]:
+def read_matrix(project: Project) -> tuple[Variant, ...]:
     """Read the matrix, every stack, and the accelerators that have stacks; return the variants, sorted by id.
 
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
-    names = (MATRIX, HOST, ACCELERATORS, STACKS)
-    paths = sorted(path for name in names for path in root.glob(name) if path.is_file())
-    return _read_matrix(root, tuple((path, path.read_bytes()) for path in paths))
+    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS)
+    paths = sorted(path for layer in project.layers for name in names for path in layer.glob(name) if path.is_file())
+    return _read_matrix(project, tuple((path, path.read_bytes()) for path in paths))
 
 
 @lru_cache(maxsize=4)
-def _read_matrix(root: Path, _contents: tuple[tuple[Path, bytes], ...]) -> tuple[Variant, ...]:
-    document = read_yaml(root / MATRIX, MATRIX)
+def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) -> tuple[Variant, ...]:
+    document = read_rows(project)
     matrix = validate(Matrix, document)
-    files = _read_stacks(root)
-    accelerators = _read_accelerators(root, files)
+    files = _read_stacks(project)
+    matrix = _with_defaults(matrix, files, document)
+    accelerators = _read_accelerators(project, files)
     stacks = _inherit(files)
     used = {row.stack for row in matrix.variants.values()}
     problems = [
@@ -73,24 +80,38 @@ def _read_matrix(root: Path, _contents: tuple[tuple[Path, bytes], ...]) -> tuple
     ]
     if problems:
         raise failure(problems)
+    settings = read_settings(project)
+    every = settings.additions if settings else Additions()
+    taken = (
+        {*matrix.variants}
+        if not settings or settings.rows == "all"
+        else _taken(project, settings.rows, matrix.variants)
+    )
     return tuple(
-        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator])
+        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every)
         for name, row in sorted(matrix.variants.items())
+        if name in taken
     )
 
 
-def stack_files(root: Path, variant: Variant) -> list[str]:
-    """Return the files of a variant's stack and of the stacks it inherits from, relative to the root."""
-    found, name = [], variant.stack
-    while name:
-        found.append(f"templates/{variant.accelerator}/stacks/{name}.yaml")
-        name = read_yaml(root / found[-1], found[-1]).data.get("inherits")
-    return found
+def _taken(project: Project, named: Sequence[str], known: Collection[str]) -> set[str]:
+    """Return the rows of a project that takes some of drydock's, with its own. Raises InputError for an unknown one."""
+    unknown = [name for name in named if name not in known]
+    if unknown:
+        raise failure([(f"{PROJECT_FILE}: rows: unknown row {name!r}", nearest(name, known)) for name in unknown])
+    return own_rows(project) | {*named}
 
 
-def read_retired(root: Path) -> tuple[Retired, ...]:
+def stack_files(project: Project, variant: Variant) -> list[Path]:
+    """Return the files of a variant's stack and of the stacks it inherits from."""
+    files = _read_stacks(project)
+    line, _ = _lineage(variant.stack, files)
+    return [files[name].path for name in line]
+
+
+def read_retired(project: Project) -> tuple[Retired, ...]:
     """Return the ids of findings that are no longer used. Raises InputError."""
-    return validate(AnyHost, read_yaml(root / HOST, HOST)).retired
+    return validate(AnyHost, read_layers(project, HOST)).retired
 
 
 def find(variants: Sequence[Variant], target: str) -> Variant:
@@ -163,36 +184,63 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
 # --- accelerators and stacks ----------------------------------------------------------------------------------------
 
 
-def _read_stacks(root: Path) -> dict[str, StackFile]:
-    """Read every stack, by id; the file is named for the stack, and the folder for its accelerator."""
-    accelerators = {path.parent.name for path in root.glob(ACCELERATORS)}
+def _read_stacks(project: Project) -> dict[str, StackFile]:
+    """Read every stack, by id; the file is named for the stack, and the folder for its accelerator.
+
+    A stack that inherits the one of its own name below takes that name; the other one is drydock/NAME then.
+    """
+    accelerators = {path.parent.name for path in project.glob(ACCELERATORS)}
     found: dict[str, StackFile] = {}
     problems: list[Problem] = []
-    for path in sorted(root.glob(STACKS)):
-        file, folder, name = str(path.relative_to(root)), path.parts[-3], path.name.removesuffix(".yaml")
-        if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
-            problems.append(
-                (f"{file}: invalid file name, expected a stack's id and .yaml", f"an id matches {IDENTIFIER}")
-            )
-        if name in found:
-            problems.append((f"{file}: duplicate name of {found[name].document.name}", "rename one of them"))
-        if folder not in accelerators:
-            problems.append((f"{file}: no file templates/{folder}/accelerator.yaml", nearest(folder, accelerators)))
-        try:
-            document = read_yaml(path, file)
-            found[name] = StackFile(folder, validate(Stack, document), document)
-        except InputError as error:
-            problems += [(problem, error.hint) for problem in error.problems]
+    for layer in reversed(project.layers):
+        for path in sorted(layer.glob(STACKS)):
+            file, folder, name = project.shown(path), path.parts[-3], path.name.removesuffix(".yaml")
+            if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
+                problems.append(
+                    (f"{file}: invalid file name, expected a stack's id and .yaml", f"an id matches {IDENTIFIER}")
+                )
+            if folder not in accelerators:
+                problems.append((f"{file}: no file templates/{folder}/accelerator.yaml", nearest(folder, accelerators)))
+            try:
+                read = _read_stack(path, file, layer)
+            except InputError as error:
+                problems += [(problem, error.hint) for problem in error.problems]
+                continue
+            problems += _check_name(name, read, found)
+            if name in found:
+                found[f"{BELOW}{name}"] = found[name]
+            found[name] = read
     if problems:
         raise failure(problems)
     return found
 
 
-def _read_accelerators(root: Path, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
+def _read_stack(path: Path, file: str, layer: Path) -> StackFile:
+    """Read a stack's file. Lists whose key ends with + are noted: they add to what is inherited."""
+    document = read_yaml(path, file)
+    data = document.data if isinstance(document.data, dict) else {}
+    adds = frozenset(key.removesuffix(MORE) for key in data if key.endswith(MORE))
+    plain = merged([YamlDocument(file, {}, {}), document]) if adds else document
+    return StackFile(path.parts[-3], validate(Stack, plain), plain, path, layer, adds)
+
+
+def _check_name(name: str, read: StackFile, found: Mapping[str, StackFile]) -> Iterator[Problem]:
+    """Check that a stack does not take the name of another one, unless it inherits from that."""
+    other = found.get(name)
+    if other and other.layer == read.layer:
+        yield f"{read.document.name}: duplicate name of {other.document.name}", "rename one of them"
+    elif other and read.stack.inherits != f"{BELOW}{name}":
+        yield (
+            read.document.problem((), f"drydock has a stack {name!r}"),
+            f"rename the file, or write `inherits: {BELOW}{name}` to change that stack",
+        )
+
+
+def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
     """Read the accelerators that have stacks, by name."""
-    host = read_yaml(root / HOST, HOST) if (root / HOST).is_file() else None
+    host = read_layers(project, HOST) if (project / HOST).is_file() else None
     common = validate(AnyHost, host) if host else None
-    read = {name: _read_accelerator(root, name) for name in sorted({file.accelerator for file in files.values()})}
+    read = {name: _read_accelerator(project, name) for name in sorted({file.accelerator for file in files.values()})}
     problems = list(finding_ids.problems(common, host, read, files))
     if problems:
         raise failure(problems)
@@ -216,9 +264,8 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
     )
 
 
-def _read_accelerator(root: Path, folder: str) -> tuple[Accelerator, YamlDocument]:
-    name = f"templates/{folder}/accelerator.yaml"
-    document = read_yaml(root / name, name)
+def _read_accelerator(project: Project, folder: str) -> tuple[Accelerator, YamlDocument]:
+    document = read_layers(project, f"templates/{folder}/accelerator.yaml")
     accelerator = validate(Accelerator, document)
     problems = list(_check_settings((), accelerator, document))
     if accelerator.accelerator != folder:
@@ -234,16 +281,16 @@ def _read_accelerator(root: Path, folder: str) -> tuple[Accelerator, YamlDocumen
 def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
     """Fill in every stack from those it inherits from; tables are merged key by key, everything else is replaced."""
     problems: list[Problem] = []
-    merged: dict[str, Stack] = {}
+    stacks: dict[str, Stack] = {}
     for name, file in files.items():
         line, problem = _lineage(name, files)
         if problem:
             problems.append((file.document.problem(("inherits",), problem[0]), problem[1]))
         else:
-            merged[name] = _merge([files[ancestor].stack for ancestor in reversed(line)])
+            stacks[name] = _merge([files[ancestor] for ancestor in reversed(line)])
     if problems:
         raise failure(problems)
-    return merged
+    return stacks
 
 
 def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
@@ -251,6 +298,7 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
     line = [name]
     accelerator = files[name].accelerator
     while parent := files[line[-1]].stack.inherits:
+        parent = _known_as(parent, files[line[-1]], files)
         if parent not in files:
             own = [other for other, file in files.items() if file.accelerator == accelerator]
             return line, (f"unknown stack {parent!r}", nearest(parent, own))
@@ -264,20 +312,26 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
     return line, None
 
 
+def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> str:
+    """Return the name of a stack that another one inherits: drydock/NAME is NAME if only a layer below has that."""
+    name = parent.removeprefix(BELOW)
+    return parent if parent in files or name not in files or files[name].layer == heir.layer else name
+
+
 _MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
 _ADDED = ("trim", "system_sources", "recommended")
-"""Lists that are added to what is inherited; other lists replace it."""
+"""Lists that are added to what is inherited; another one replaces it, unless its key ends with +."""
 
 
-def _merge(oldest_first: Sequence[Stack]) -> Stack:
+def _merge(oldest_first: Sequence[StackFile]) -> Stack:
     values: dict[str, Any] = {}
-    for stack in oldest_first:
-        for field in stack.model_fields_set:
-            value = getattr(stack, field)
+    for file in oldest_first:
+        for field in file.stack.model_fields_set:
+            value = getattr(file.stack, field)
             if field in _MERGED:
                 value = {**values.get(field, {}), **value}
-            elif field in _ADDED:
+            elif field in _ADDED or field in file.adds:
                 value = (*values.get(field, ()), *value)
             values[field] = value
     return Stack.model_construct(**values)
@@ -312,6 +366,10 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
         missing.append("base")
     for field in missing:
         yield document.problem((), f"missing key {field!r}, here and in the stacks it inherits from"), ""
+    base = stack.base or accelerator.base
+    if stack.packages and not isinstance(base, DebianBase):
+        text = "the base is an image, and Debian packages are installed with a base of kind debian only"
+        yield document.problem(("packages",), text), "supply .deb files: `supplied` with install: debs"
     thresholds = {**accelerator.thresholds, **stack.thresholds}
     run = stack.run or accelerator.run or Run()
     for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
@@ -465,6 +523,23 @@ def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: Ya
             yield document.problem(("variants", names[0]), text), "give one of them `default: true`"
 
 
+def _with_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Matrix:
+    """Return the matrix in which a default row of the project replaces drydock's own of the same accelerator."""
+
+    def is_below(name: str) -> bool:
+        place = document.places.get(("variants", name, "default"))
+        return bool(place and place.file)
+
+    defaults = {name: row for name, row in matrix.variants.items() if row.default and row.stack in files}
+    own = {files[row.stack].accelerator for name, row in defaults.items() if not is_below(name)}
+    rows = {
+        name: row.model_copy(update={"default": False})
+        for name, row in defaults.items()
+        if is_below(name) and files[row.stack].accelerator in own
+    }
+    return matrix.model_copy(update={"variants": {**matrix.variants, **rows}})
+
+
 def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
@@ -475,7 +550,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 _FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables", "converted_name", "serves")
 
 
-def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
+def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, every: Additions) -> Variant:
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks, *((row.support.check(),) if row.support else ()))
     thresholds = {**accelerator.thresholds, **stack.thresholds}
@@ -488,7 +563,8 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | {
             "id": name,
             "stack": row.stack,
-            "base": stack.base or accelerator.base,
+            "base": _base(stack.base or accelerator.base, stack.packages),
+            "additions": row.additions.over(every),
             "sources": (*stack.system_sources, *stack.sources),
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
@@ -502,6 +578,13 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "kv_transfer": _transfer(stack, accelerator),
         }
     )
+
+
+def _base(base: Base | None, packages: Sequence[str]) -> Base | None:
+    """Return a base with more Debian packages."""
+    if not (isinstance(base, DebianBase) and packages):
+        return base
+    return base.model_copy(update={"packages": (*base.packages, *packages)})
 
 
 def _run(run: Run, thresholds: Mapping[str, Threshold]) -> Run:

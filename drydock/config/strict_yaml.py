@@ -29,6 +29,12 @@ class Position(NamedTuple):
     line: int
     column: int
     source: str | None
+    file: str = ""
+    """The file, if the document is made of several."""
+
+    def within(self, file: str) -> Position:
+        """Return the position in a file, unless it names one."""
+        return self._replace(file=self.file or file)
 
 
 class YamlDocument(NamedTuple):
@@ -44,7 +50,7 @@ class YamlDocument(NamedTuple):
         places = (self.places[at[:end]] for end in range(len(at), -1, -1) if at[:end] in self.places)
         place = next(places, None)
         position = f" (line {place.line}, column {place.column})" if place else ""
-        return locate(self.name, path, f"{message}{position}")
+        return locate((place and place.file) or self.name, path, f"{message}{position}")
 
 
 def locate(name: str, path: KeyPath, message: str) -> str:

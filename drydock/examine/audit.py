@@ -76,10 +76,10 @@ def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
 def examine(job: Job, layout: Path, extra: Sequence[Pattern] = ()) -> Audited:
     """Audit an OCI layout by the policy and by `extra` patterns of secrets."""
     subject = _open(job, layout)
-    policy = hardening.read_policy(job.root)
+    policy = hardening.read_policy(job.project)
     policy = policy.model_copy(update={"patterns": (*policy.patterns, *extra)})
     seen = read(subject, policy)
-    dockerfile = (job.root / "images" / job.variant.id / "Dockerfile").read_text()
+    dockerfile = (job.project / f"images/{job.variant.id}/Dockerfile").read_text()
     base = job.variant.base
     requested = base.packages if isinstance(base, DebianBase) else ()
     found = (*hardening.findings(seen, policy, requested), *hardening.network(dockerfile))

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
+from drydock.core.project import Project
 from drydock.model.record import Because, Record
 
 FILE = "drydock/examine/hardening.yaml"
@@ -129,9 +129,9 @@ class ObservedImage(NamedTuple):
     """The image's configuration."""
 
 
-def read_policy(root: Path) -> HardeningPolicy:
+def read_policy(project: Project) -> HardeningPolicy:
     """Return the policy. Raises InputError with the position of each problem."""
-    return validate(HardeningPolicy, read_yaml(root / FILE, FILE))
+    return validate(HardeningPolicy, read_yaml(project / FILE, FILE))
 
 
 def findings(image: ObservedImage, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
@@ -26,11 +26,13 @@ def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> st
     return dumps(dump(found)) if json else image.report(found)
 
 
-def advisories(variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool) -> None:
+def advisories(
+    project: Project, variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool
+) -> None:
     """Print the known vulnerabilities of what locks pin. Raises AdvisoryError or NotAskedError."""
     from drydock.examine.advisories import find
 
-    find.audit(ROOT, variants, databases, ignored, json=json)
+    find.audit(project, variants, databases, ignored, json=json)
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
@@ -65,9 +67,9 @@ def verify_options(
     )
 
 
-def verify(reference: str, options: VerifyOptions, *, json: bool = False) -> str:
+def verify(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
     """Return the result of a verification. Raises UntrustedError or NotReproducibleError."""
     from drydock.examine import verify_published
 
-    found = verify_published.verify_reference(reference, options)
+    found = verify_published.verify_reference(project, reference, options)
     return dumps(dump(found)) if json else verify_published.report(found)

@@ -21,7 +21,7 @@ from drydock.build.verify import describe
 from drydock.config import matrix
 from drydock.core.console import as_lines, log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.examine import tag_binding
 from drydock.examine.image import of_type
 from drydock.examine.remote_image import Image, open_image
@@ -63,7 +63,7 @@ class Trusted(Record):
     """Digest of the build on this machine."""
 
 
-def verify_reference(reference: str, options: VerifyOptions, *, root: Path = ROOT) -> Trusted:
+def verify_reference(project: Project, reference: str, options: VerifyOptions) -> Trusted:
     """Verify an image in a registry.
 
     Raises UntrustedError with the first wrong signature, or with all other problems, NotReproducibleError if a build on
@@ -79,7 +79,7 @@ def verify_reference(reference: str, options: VerifyOptions, *, root: Path = ROO
         raise UntrustedError(*check.problems, hint=HINT)
     rebuilt = None
     if options.rebuild:
-        rebuilt = _rebuild(image, check.lock, options, root)
+        rebuilt = _rebuild(image, check.lock, options, project)
         check.shown.append(f"rebuilt on this machine with the same digest {rebuilt}")
     else:
         check.not_shown.append("rebuild: skipped by --registry-only")
@@ -287,16 +287,16 @@ def _required(found: tuple[Referrer, ...], media_type: str, platform: str) -> tu
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
-def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root: Path) -> str:
+def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, project: Project) -> str:
     """Build the image for this machine's platform from this repository, and return its digest.
 
     Raises NotReproducibleError if it is not the published digest.
     """
     if published is None:
         raise UntrustedError(f"{image.where}: cannot rebuild: no lock is attached")
-    variant = _variant(published, root)
+    variant = _variant(published, project)
     platform = choose_platform(variant, None)
-    job = prepare(variant.id, BuildOptions(platform=platform), root=root)
+    job = prepare(project, variant.id, BuildOptions(platform=platform))
     if lockfile.pins_sha256(job.lock.platforms[platform]) != lockfile.pins_sha256(published.platforms[platform]):
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
@@ -313,8 +313,8 @@ def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root:
     return built.digest
 
 
-def _variant(published: Lock, root: Path) -> Variant:
-    return matrix.find(matrix.read_matrix(root), published.variant)
+def _variant(published: Lock, project: Project) -> Variant:
+    return matrix.find(matrix.read_matrix(project), published.variant)
 
 
 def _differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.files import below
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import debs as apt
 from drydock.inputs import images, rootfs, sources, supplied
@@ -41,13 +41,13 @@ SHOWN = 5
 
 
 def fetch(  # noqa: PLR0913 - four have defaults that only tests override
+    project: Project,
     variant: Variant,
     lock: Lock,
     platform: str,
     *,
     offline: bool = False,
     without: Collection[str] = (),
-    root: Path = ROOT,
     env: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
     """Fetch everything that a lock pins for a platform into the store; return the build contexts by name.
@@ -75,7 +75,7 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
         "wheels": lambda: wheel_folder(layers, store),
-        "tools": lambda: tool_folder(pins.tools, root, store),
+        "tools": lambda: tool_folder(pins.tools, project, store),
         **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
         **{item.name: partial(_supplied, item, pins, store) for item in variant.supplied},
     }
@@ -121,9 +121,9 @@ def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> P
     return store.folder(files, lists)
 
 
-def tool_folder(tools: Sequence[LockedWheel], root: Path, store: Store) -> Path:
+def tool_folder(tools: Sequence[LockedWheel], project: Project, store: Store) -> Path:
     """Return a folder of build tools: the executable from each tool's wheel, and the scripts of templates/tools."""
-    scripts = {path.name: path.read_bytes() for path in sorted((root / "templates" / "tools").glob("*.py"))}
+    scripts = {path.name: path.read_bytes() for path in project.glob("templates/tools/*.py")}
     programs = {tool.name: _program(tool, store) for tool in tools}
     return store.folder(programs, scripts, executable=frozenset(programs))
 

@@ -14,6 +14,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.differences import differences
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.lock.lockfile import parse_lock, path_of, read_lock
 from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform
 
@@ -40,9 +41,9 @@ class PackageDifference(NamedTuple):
 Key = tuple[str, str, str]
 
 
-def diff(root: Path, old: str, new: str, *, json: bool = False) -> str:
+def diff(project: Project, old: str, new: str, *, json: bool = False) -> str:
     """Return what differs between two locks, each a variant, a lock file or REVISION:VARIANT, as text or JSON."""
-    before, after = load(root, old), load(root, new)
+    before, after = load(project, old), load(project, new)
     packages, fields = compare(before, after), other(before, after)
     if json:
         return dumps({"old": old, "new": new, "packages": [*map(_plain, packages)], "other": fields})
@@ -57,17 +58,17 @@ def changes(old: Lock | None, new: Lock) -> str:
     return _text(compare(old, new), fields)
 
 
-def load(root: Path, name: str) -> Lock:
+def load(project: Project, name: str) -> Lock:
     """Read a lock by target, file or REVISION:TARGET. Raises TargetError, InputError or StaleError."""
-    if path_of(root, name).is_file():
-        return read_lock(path_of(root, name))
+    if path_of(project, name).is_file():
+        return read_lock(path_of(project, name))
     if Path(name).is_file():
         return read_lock(Path(name))
     revision, colon, target = name.rpartition(":")
     if not colon:
-        return read_lock(path_of(root, find(read_matrix(root), target).id))
-    named = (variant.id for variant in read_matrix(root) if variant.answers_to(target))
-    return parse_lock(_show(root, revision, next(named, target)), name)  # a variant of old revisions is its own name
+        return read_lock(path_of(project, find(read_matrix(project), target).id))
+    named = (variant.id for variant in read_matrix(project) if variant.answers_to(target))
+    return parse_lock(_show(project, revision, next(named, target)), name)  # a variant of old revisions is its own name
 
 
 def compare(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:
@@ -81,10 +82,12 @@ def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
     return {key: [before, after] for key, before, after in sorted(differences(_facts(old), _facts(new)))}
 
 
-def _show(root: Path, revision: str, variant: str) -> str:
+def _show(project: Project, revision: str, variant: str) -> str:
     """Read a committed lock out of git."""
-    place = f"{revision}:{path_of(Path(), variant)}"
-    result = subprocess.run(["git", "-C", str(root), "show", place], capture_output=True, text=True, check=False)
+    place = f"{revision}:images/{variant}/lock.json"
+    result = subprocess.run(
+        ["git", "-C", str(project.root), "show", place], capture_output=True, text=True, check=False
+    )
     if result.returncode:
         raise InputError(f"{place}: not found in git: {result.stderr.strip()}")
     return result.stdout

@@ -18,6 +18,7 @@ from drydock.core.console import log
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import checksum, dumps, exclusive, loads, write_atomically
 from drydock.core.paths import cache_home
+from drydock.core.project import Project
 from drydock.inputs import supplied
 from drydock.lock import pin as pinning
 from drydock.lock import staleness
@@ -32,9 +33,13 @@ Source: BuildKit's docs/build-repro.md."""
 RELOCK = "run `./inv lock`"
 
 
-def path_of(root: Path, variant: str) -> Path:
+def path_of(project: Project, variant: str) -> Path:
     """Return the path of a variant's lock."""
-    return root / "images" / variant / "lock.json"
+    return project / _name(variant)
+
+
+def _name(variant: str) -> str:
+    return f"images/{variant}/lock.json"
 
 
 def read_lock(path: Path) -> Lock:
@@ -82,8 +87,16 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def write_lock(path: Path, lock: Lock) -> bool:
     """Write a lock atomically, with the checksum of its content; return whether the file changed."""
-    sealed = lock.model_copy(update={"content_sha256": content_sha256(lock)})
-    return write_atomically(path, dumps(dump(sealed)))
+    return write_atomically(path, _sealed(lock))
+
+
+def write_own(project: Project, lock: Lock) -> Path | None:
+    """Write a variant's lock into the project, unless it or a lower layer has the same; return the file."""
+    return project.write(_name(lock.variant), _sealed(lock))
+
+
+def _sealed(lock: Lock) -> str:
+    return dumps(dump(lock.model_copy(update={"content_sha256": content_sha256(lock)})))
 
 
 def content_sha256(lock: Lock) -> str:
@@ -184,7 +197,7 @@ def fill(
 
 
 def resolve_and_write(
-    root: Path,
+    project: Project,
     variants: Iterable[Variant],
     folders: SuppliedFolders = NOTHING,
     env: Mapping[str, str] = os.environ,
@@ -197,13 +210,13 @@ def resolve_and_write(
     variants = tuple(variants)
     supplied.refuse_foreign(variants, folders)
     with exclusive(resolving(env)):
-        found = (_lock_one(root, variant, folders, env, upgrade) for variant in variants)
+        found = (_lock_one(project, variant, folders, env, upgrade) for variant in variants)
         return [path for path in found if path]
 
 
-def take_newest(root: Path, variants: Iterable[Variant]) -> list[Path]:
+def take_newest(project: Project, variants: Iterable[Variant]) -> list[Path]:
     """Lock variants with the newest of everything that their stacks allow; return the files that changed."""
-    return resolve_and_write(root, variants, upgrade=Upgrade(everything=True))
+    return resolve_and_write(project, variants, upgrade=Upgrade(everything=True))
 
 
 def resolving(env: Mapping[str, str]) -> Path:
@@ -211,30 +224,30 @@ def resolving(env: Mapping[str, str]) -> Path:
     return cache_home(env) / "resolve.lock"
 
 
-def check_all(root: Path, variants: Iterable[Variant]) -> None:
+def check_all(project: Project, variants: Iterable[Variant]) -> None:
     """Check every variant's lock. Raises one StaleError with all problems."""
-    found = {variant.id: of for variant in variants if (of := problems(root, variant))}
+    found = {variant.id: of for variant in variants if (of := problems(project, variant))}
     if found:
         commands = (f"`./inv lock --target {name}`" for name in found)
         raise StaleError(*(line for of in found.values() for line in of), hint=f"run {' and '.join(commands)}")
 
 
-def read_current(root: Path, variants: Sequence[Variant]) -> list[tuple[Variant, Lock]]:
+def read_current(project: Project, variants: Sequence[Variant]) -> list[tuple[Variant, Lock]]:
     """Return each variant with its lock. Raises one StaleError with all problems."""
-    check_all(root, variants)
-    return [(variant, read_lock(path_of(root, variant.id))) for variant in variants]
+    check_all(project, variants)
+    return [(variant, read_lock(path_of(project, variant.id))) for variant in variants]
 
 
 def _lock_one(
-    root: Path, variant: Variant, folders: SuppliedFolders, env: Mapping[str, str], upgrade: Upgrade
+    project: Project, variant: Variant, folders: SuppliedFolders, env: Mapping[str, str], upgrade: Upgrade
 ) -> Path | None:
-    path = path_of(root, variant.id)
+    path = path_of(project, variant.id)
     previous = read_previous(path)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
-    changed = write_lock(path, lock)
-    log(f"{path}: {'locked' if changed else 'unchanged'} ({time.monotonic() - started:.0f} s)")
-    return path if changed else None
+    written = write_own(project, lock)
+    log(f"{written or path}: {'locked' if written else 'unchanged'} ({time.monotonic() - started:.0f} s)")
+    return written
 
 
 def read_previous(path: Path) -> Lock | None:
@@ -246,10 +259,10 @@ def read_previous(path: Path) -> Lock | None:
         return None
 
 
-def problems(root: Path, variant: Variant) -> tuple[str, ...]:
+def problems(project: Project, variant: Variant) -> tuple[str, ...]:
     """Return what makes a variant's lock stale; nothing for one that is current."""
     try:
-        check(variant, read_lock(path_of(root, variant.id)))
+        check(variant, read_lock(path_of(project, variant.id)))
     except StaleError as error:
         return error.problems
     return ()

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps, loads, write_atomically
+from drydock.core.files import dumps, loads
+from drydock.core.project import Project
 from drydock.model.record import Record, dump
 
 TIERS = ("rendered", "stand-in", "packages", "hardware")
@@ -39,23 +40,23 @@ class Proof(Record):
         return sum(len(tests) for tests in self.shown.values())
 
 
-def path_of(root: Path, variant: str) -> Path:
+def path_of(project: Project, variant: str) -> Path:
     """Return the path of a variant's proof."""
-    return root / "images" / variant / "proof.json"
+    return project / f"images/{variant}/proof.json"
 
 
-def read_proof(root: Path, variant: str) -> Proof | None:
+def read_proof(project: Project, variant: str) -> Proof | None:
     """Return what was shown of a variant; None if nothing was."""
-    path = path_of(root, variant)
+    path = path_of(project, variant)
     try:
         return Proof.model_validate(loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
     except ValueError as error:
         raise StaleError(f"{path}: invalid proof: {error}", hint="./inv test --record") from error
 
 
-def write_proof(root: Path, variant: str, proof: Proof) -> bool:
+def write_proof(project: Project, variant: str, proof: Proof) -> bool:
     """Write what a run of the tests showed; return whether the file changed."""
-    return write_atomically(path_of(root, variant), dumps(dump(proof)))
+    return project.write(f"images/{variant}/proof.json", dumps(dump(proof))) is not None
 
 
 def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from drydock.model.additions import Additions
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
 from drydock.model.checks import Check, Condition, Findings, Places
@@ -24,6 +25,7 @@ from drydock.model.names import (
     IndexUrl,
     Module,
     OneLine,
+    PackageName,
     PinnedSdist,
     Ref,
     RelativeFolder,
@@ -40,6 +42,8 @@ from drydock.model.running import Run
 from drydock.model.transfer import KvTransfer, Transfers
 from drydock.model.variables import Variables
 
+Inherited = Annotated[str, StringConstraints(pattern=r"^(drydock/)?[a-z0-9][a-z0-9._-]{0,62}$")]
+"""A name in the same project, or of drydock's own after drydock/."""
 Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]+$")]
 
 # --- shared by several files ----------------------------------------------------------------------------------------
@@ -336,6 +340,8 @@ class StackContents(Record):
     """Packages that the default index does not have; lock records them as unresolved instead of failing."""
     indexes: tuple[PublicIndex, ...] = ()
     """Public indexes of such packages, used where the machine's own indexes lack the file."""
+    packages: tuple[PackageName, ...] = ()
+    """Debian packages in addition to those of the base, which must be of kind debian."""
     setup: tuple[AbsolutePath, ...] = ()
     """Shell scripts of the base that set the environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
 
@@ -355,7 +361,7 @@ class Serving(Record):
 class Stack(StackContents, Serving):
     """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together."""
 
-    inherits: Identifier | None = None
+    inherits: Inherited | None = None
     """Name of another stack of the same accelerator; it provides what this one leaves out."""
     summary: OneLine | None = None
     """What the stack is and who provides it, in one sentence."""
@@ -429,11 +435,15 @@ class Listed(Record):
     """Why the build needs a network; only with hermetic: false."""
     support: Support | None = None
     """How long it stays rebuildable."""
+    additions: Additions = Additions()
+    """What is added at the end of the image: certificates, files, labels, a user, lines of a Dockerfile."""
 
 
 class MatrixRow(Listed):
     """One variant of the matrix."""
 
+    inherits: Inherited | None = None
+    """Row of drydock's own, after drydock/, that provides what this one leaves out."""
     stack: Identifier
     """Name of a file templates/<accelerator>/stacks/<stack>.yaml, without .yaml."""
     env: Env = {}

@@ -18,7 +18,7 @@ from drydock.build import build
 from drydock.build.job import Job, committed_digest, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, GoneError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.prove import smollm2
@@ -31,13 +31,13 @@ READY_WITHIN = 600
 STATUS_PORT, API_PORT = "8001/tcp", "8000/tcp"
 
 
-def demo(root: Path = ROOT) -> None:
+def demo(project: Project) -> None:
     """Build, serve and ask; print the answer, the digest and the seconds of each phase.
 
     Raises the DrydockError of any stage, and BuildError if the server does not become ready or does not answer Paris.
     """
     clock = build.Clock()
-    job, built = build_or_relock(root)
+    job, built = build_or_relock(project)
     clock.lap("build")
     model = smollm2.make(built.image)
     clock.lap("model")
@@ -52,19 +52,19 @@ def demo(root: Path = ROOT) -> None:
 
 
 def build_or_relock(
-    root: Path,
+    project: Project,
     make: Callable[[Job], build.Built] = build.build,
-    relock: Callable[[Path, Sequence[Variant]], object] = lockfile.take_newest,
+    relock: Callable[[Project, Sequence[Variant]], object] = lockfile.take_newest,
 ) -> tuple[Job, build.Built]:
     """Build from the lock. If no mirror has a pinned input any more, log a warning, lock again and build."""
-    job = prepare(TARGET, root=root)
+    job = prepare(project, TARGET)
     try:
         return job, make(job)
     except GoneError as error:
         log(f"{error}\n\nWARNING: locking again, because a locked input is no longer available. The demo still works,")
         log("but its image will not have the committed digest. Run `git checkout images` to restore the lock.")
-    relock(root, [job.variant])
-    job = prepare(TARGET, root=root)
+    relock(project, [job.variant])
+    job = prepare(project, TARGET)
     return job, make(job)
 
 

@@ -22,7 +22,7 @@ from drydock.build.job import prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, nearest
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.engine.run_container import run_to_end
 from drydock.model.record import dump
 from drydock.prove import smollm2
@@ -68,7 +68,7 @@ SHAPES = {
 """Tensor parallelism of three: SmolLM2 has nine heads."""
 
 
-def demo(name: str, root: Path = ROOT) -> None:
+def demo(project: Project, name: str) -> None:
     """Build, start, ask and stop; print the answer, and how much of each prompt travelled.
 
     Raises the DrydockError of any stage, and BuildError if the answer is not Paris.
@@ -76,12 +76,12 @@ def demo(name: str, root: Path = ROOT) -> None:
     if name not in SHAPES:
         raise InputError(f"--topology {name}: no such demo", hint=nearest(name, SHAPES))
     clock = build.Clock()
-    _, server = build_or_relock(root)
-    router = build.build(prepare(ROUTER, root=root)) if SHAPES[name].routed else None
+    _, server = build_or_relock(project)
+    router = build.build(prepare(project, ROUTER)) if SHAPES[name].routed else None
     clock.lap("build")
     model = smollm2.make(server.image)
     clock.lap("model")
-    shown, answer = serve(name, model, server.image, router.image if router else "")
+    shown, answer = serve(project, name, model, server.image, router.image if router else "")
     clock.lap("serve")
     seconds = ", ".join(f"{phase} {taken:.1f}" for phase, taken in clock.laps.items())
     emit(f"{shown.text}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
@@ -89,23 +89,23 @@ def demo(name: str, root: Path = ROOT) -> None:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
-def serve(name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:
+def serve(project: Project, name: str, model: Path, image: str, router: str) -> tuple[ShownAnswers, str]:
     """Start the servers, ask and stop them; return what the known answer showed, and the answer to QUESTION.
 
     Raises the DrydockError of any step; the last lines of what did not start are logged.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
-        file = _plan(Path(folder), SHAPES[name], model, image, router)
+        file = _plan(project, Path(folder), SHAPES[name], model, image, router)
         options = up.Options("compose", output=f"{folder}/running")
         try:
-            shown = up.up(file, options)
+            shown = up.up(project, file, options)
             return shown, ask_question(read_plan(file), key_in(Path(options.output)))
         except (EngineError, VerifyError):
-            up.logs(file, options, LINES)
+            up.logs(project, file, options, LINES)
             raise
         finally:
             if Path(options.output).is_dir():
-                up.down(file, options)
+                up.down(project, file, options)
             remove_volumes(f"drydock-{up.name_of(file)}")
 
 
@@ -120,14 +120,14 @@ def remove_volumes(project: str) -> None:
         volume.remove()
 
 
-def _plan(folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
+def _plan(project: Project, folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
     """Record this machine, write a topology of containers on it, and plan it; return the plan's file."""
     log("recording this machine, and planning")
     record(folder, image)
     file = folder / "topology.yaml"
     file.write_text(yaml.safe_dump(topology(shape, model, free_subnet())))
     plan = folder / f"demo-{secrets.token_hex(3)}.json"  # its name is the Compose project's
-    plan.write_text(dumps(dump(with_images(topologies.planned(file), image, router))))
+    plan.write_text(dumps(dump(with_images(topologies.planned(project, file), image, router))))
     return plan
 
 

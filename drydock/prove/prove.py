@@ -23,7 +23,7 @@ from drydock.build import build
 from drydock.build.job import Job, prepare
 from drydock.core.console import as_lines, emit, log
 from drydock.core.errors import BuildError, EngineError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.lock import proof
 from drydock.prove import demo, smollm2
@@ -42,23 +42,25 @@ Docker = Callable[[Sequence[str]], str]
 """Runs a docker command and returns its standard output."""
 
 
-def prove(target: str, request: RunRequest | None = None, root: Path = ROOT, here: Here | None = None) -> None:
+def prove(project: Project, target: str, request: RunRequest | None = None, here: Here | None = None) -> None:
     """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print the results.
 
     Raises the DrydockError of any stage: HostError without the device, BuildError without a correct answer.
     """
-    here = here or Here()
-    job = prepare(target, root=root)
+    here = here or Here(project)
+    job = prepare(project, target)
     built = build.build(job)
     wanted = what_to_start(job, built, request or RunRequest(model=str(smollm2.make(built.image))), here)
     wanted = require(wanted, target, here)
     facts = json.loads(daemon.run(manifests.docker_argv(wanted, command=("facts",))))
-    where = record(wanted, root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run)
+    where = record(
+        wanted, project.root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run
+    )
     with serving(wanted) as running:
         demo.wait_until_ready(running)
         said = answers(running)
-    found = shown(built, wanted, facts, proof.read_proof(root, job.variant.id))
-    proof.write_proof(root, job.variant.id, found)
+    found = shown(built, wanted, facts, proof.read_proof(project, job.variant.id))
+    proof.write_proof(project, job.variant.id, found)
     emit(report(built, facts, where, said))
 
 

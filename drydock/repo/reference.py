@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from drydock.core.project import Project
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.repo import tables, topology_tables
@@ -25,13 +26,13 @@ LONG = 60
 _Row = tuple[str, ...]
 
 
-def pages(root: Path, variants: Sequence[Variant], retired: Sequence[Retired]) -> dict[Path, str]:
+def pages(project: Project, variants: Sequence[Variant], retired: Sequence[Retired]) -> dict[Path, str]:
     """Return each page with its text."""
     names = sorted({variant.accelerator for variant in variants})
     owners = owners_of(variants)
-    found = {"images": images(root, variants), "findings": findings(variants, owners, retired)}
+    found = {"images": images(project, variants), "findings": findings(variants, owners, retired)}
     found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
-    return {root / FOLDER / f"{name}.md": text for name, text in found.items()}
+    return {project.root / FOLDER / f"{name}.md": text for name, text in found.items()}
 
 
 # --- images ---------------------------------------------------------------------------------------------------------
@@ -51,11 +52,11 @@ Every image builds without network, unless the table says otherwise.
 """
 
 
-def images(root: Path, variants: Iterable[Variant]) -> str:
+def images(project: Project, variants: Iterable[Variant]) -> str:
     """Return the page of images: a table for each accelerator."""
     own: dict[str, list[Mapping[str, Any]]] = {}
     titles = {variant.accelerator: variant.title for variant in variants}
-    for row in tables.rows(root, variants):
+    for row in tables.rows(project, variants):
         own.setdefault(row["accelerator"], []).append(row)
     head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier")
     parts = (f"\n## {titles[name]}\n\n{table(head, map(_image, rows))}" for name, rows in sorted(own.items()))

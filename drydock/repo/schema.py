@@ -21,6 +21,7 @@ from drydock.core.errors import StaleError
 from drydock.core.files import dumps, write_atomically
 from drydock.model.checks import AnyHost
 from drydock.model.locked import Lock
+from drydock.model.project import ProjectFile
 from drydock.model.record import Record
 from drydock.model.variant import Accelerator, Matrix, Profile, Stack
 from drydock.topology.records import Topology
@@ -33,14 +34,29 @@ RECORDS: dict[str, type[Record]] = {
     "matrix": Matrix,
     "mirrors": Mirrors,
     "profile": Profile,
+    "project": ProjectFile,
     "stack": Stack,
     "topology": Topology,
 }
 
 
+_LAYERED = ("accelerator", "host", "matrix", "stack")
+"""Files of which a project's has only what differs: no key is required, and `KEY+` adds to a list."""
+
+
 def schemas() -> dict[str, str]:
     """Return the schema of each file that people or tools read, by its path below the repository's root."""
-    return {f"drydock/config/schemas/{name}.schema.json": dumps(_schema(record)) for name, record in RECORDS.items()}
+    made = {name: _schema(record) for name, record in RECORDS.items()}
+    made |= {name: _partial(made[name]) for name in _LAYERED}
+    return {f"drydock/config/schemas/{name}.schema.json": dumps(text) for name, text in made.items()}
+
+
+def _partial(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a file that may leave keys to what it inherits, or to lower layers."""
+    lists = {f"{key}+": kind for key, kind in schema["properties"].items() if kind.get("type") == "array"}
+    row = schema.get("$defs", {}).get("MatrixRow", {})
+    definitions = {**schema.get("$defs", {}), **({"MatrixRow": {**row, "required": []}} if row else {})}
+    return {**schema, "properties": {**schema["properties"], **lists}, "required": [], "$defs": definitions}
 
 
 def write(root: Path) -> list[Path]:

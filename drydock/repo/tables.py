@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.table import Table
 from drydock.build.job import Job
 from drydock.config.matrix import State, describe
 from drydock.core.errors import DrydockError, InputError, nearest
+from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.lock.proof import TIERS, read_proof
 from drydock.model.locked import Lock
@@ -23,22 +23,22 @@ FOLDED = ("aliases", "locked")
 COLUMNS = ("id", "aliases", "vllm", "platforms", "locked", "proof")
 
 
-def rows(root: Path, variants: Iterable[Variant]) -> list[dict[str, Any]]:
+def rows(project: Project, variants: Iterable[Variant]) -> list[dict[str, Any]]:
     """Return the rows of `matrix --json`."""
-    return [describe(variant, state(root, variant)) for variant in variants]
+    return [describe(variant, state(project, variant)) for variant in variants]
 
 
-def state(root: Path, variant: Variant) -> State:
+def state(project: Project, variant: Variant) -> State:
     """Return a variant's state: what is locked, its tier and its digest."""
-    lock = current_lock(root, variant)
+    lock = current_lock(project, variant)
     if lock is None:
         return State(locked=False, unresolved=(), proof="none", date="", digest="")
     unresolved = tuple(sorted({name for pins in lock.platforms.values() for name in pins.unresolved}))
-    if not (root / "images" / variant.id / "Dockerfile").is_file():
+    if not (project / f"images/{variant.id}/Dockerfile").is_file():
         return State(locked=not unresolved, unresolved=unresolved, proof="none", date="", digest="")
-    shown = read_proof(root, variant.id)
+    shown = read_proof(project, variant.id)
     current = {
-        Job(variant=variant, lock=lock, platform=platform, root=root).inputs_sha256: pins
+        Job(variant=variant, lock=lock, platform=platform, project=project).inputs_sha256: pins
         for platform, pins in lock.platforms.items()
     }
     proven = shown if shown and shown.inputs_sha256 in current else None
@@ -54,9 +54,9 @@ def state(root: Path, variant: Variant) -> State:
     )
 
 
-def current_lock(root: Path, variant: Variant) -> Lock | None:
+def current_lock(project: Project, variant: Variant) -> Lock | None:
     """Return a variant's lock, or None if it is missing, broken or does not match the matrix."""
-    path = locks.path_of(root, variant.id)
+    path = locks.path_of(project, variant.id)
     if not path.is_file():
         return None
     try:

@@ -13,10 +13,11 @@ from typing import Any
 from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import current, read_settings
 from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 
 INTERRUPTED = 130
@@ -45,6 +46,21 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     return decorate
 
 
+def here() -> Project:
+    """Return the project that this command is about. Raises InputError."""
+    return current()
+
+
+def registry_of(given: str) -> str:
+    """Return the registry of an option, else that of the project. Raises InputError."""
+    settings = read_settings(here())
+    if not (given or (settings and settings.registry)):
+        raise InputError(
+            "--registry: missing", hint="name host and path, such as ghcr.io/acme; or `registry` in drydock.yaml"
+        )
+    return given or (settings.registry if settings else "")
+
+
 def command_line() -> str:
     """Return this command as one types it."""
     return shlex.join(["./inv", *sys.argv[1:]])
@@ -52,7 +68,7 @@ def command_line() -> str:
 
 def chosen(target: str) -> Sequence[Variant]:
     """Return the variant that --target names, or every variant if it is empty. Raises TargetError."""
-    variants = read_matrix(ROOT)
+    variants = read_matrix(here())
     return [find(variants, target)] if target else variants
 
 
@@ -64,9 +80,9 @@ def terminal_columns() -> int:
 def report(written: Iterable[Path], *, json: bool = False) -> None:
     """Print which files were written; or, with `json`, as JSON on standard output."""
     if json:
-        emit(dumps({"wrote": [str(path.relative_to(ROOT)) for path in written]}))
+        emit(dumps({"wrote": [here().name_of(path) for path in written]}))
         return
-    log("\n".join(f"wrote {path.relative_to(ROOT)}" for path in written) or "nothing to do")
+    log("\n".join(f"wrote {here().name_of(path)}" for path in written) or "nothing to do")
 
 
 def words_of(option: str, text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.repo import docs, locking
@@ -21,23 +22,23 @@ from drydock.repo.ci import workflow
 VERSION: KeyPath = ("vllm", "version")
 
 
-def update(root: Path, target: str, version: str = "") -> tuple[list[Path], list[DrydockError]]:
+def update(project: Project, target: str, version: str = "") -> tuple[list[Path], list[DrydockError]]:
     """Set vLLM's version if one is given, and write all that follows; return the files that changed, and the errors.
 
     Raises TargetError, or InputError for a version that cannot be set: then nothing is written.
     """
-    variants = read_matrix(root)
+    variants = read_matrix(project)
     variant = find(variants, target)
     if version:
-        file = _holder(root, variant)
-        rows = [each for each in variants if _holder(root, each) == file]
-        written = _set_version(root, variant, file, rows, version)
+        file = _holder(project, variant)
+        rows = [each for each in variants if _holder(project, each) == file]
+        written = _set_version(project, variant, file, rows, version)
     else:
-        file = stack_files(root, variant)[0]
-        rows, written = [each for each in variants if file in stack_files(root, each)], []
-    variants, errors = read_matrix(root), list[DrydockError]()
-    follow = [functools.partial(_lock_and_render, root, find(variants, row.id), errors) for row in rows]
-    for step in (*follow, *(functools.partial(each.write, root, variants) for each in (docs, workflow))):
+        file = stack_files(project, variant)[0]
+        rows, written = [each for each in variants if file in stack_files(project, each)], []
+    variants, errors = read_matrix(project), list[DrydockError]()
+    follow = [functools.partial(_lock_and_render, project, find(variants, row.id), errors) for row in rows]
+    for step in (*follow, *(functools.partial(each.write, project, variants) for each in (docs, workflow))):
         try:
             written += step()
         except DrydockError as error:
@@ -53,67 +54,72 @@ def settle(errors: Sequence[DrydockError]) -> None:
         raise type(errors[0])(*problems, hint="\n".join(hints))
 
 
-def _lock_and_render(root: Path, variant: Variant, errors: list[DrydockError]) -> list[Path]:
+def _lock_and_render(project: Project, variant: Variant, errors: list[DrydockError]) -> list[Path]:
     """Lock a variant and write its Dockerfile, which needs no input that stays unresolved."""
-    written = lockfile.resolve_and_write(root, [variant])
-    lock = lockfile.read_lock(lockfile.path_of(root, variant.id))
+    written = lockfile.resolve_and_write(project, [variant])
+    lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
     if missing := locking.unresolved({variant.id: lock}):
         errors.append(locking.unresolved_error(missing))
-    return [*written, *render.write(root, variant, lock)]
+    return [*written, *render.write(project, variant, lock)]
 
 
 # --- vLLM's version ---------------------------------------------------------------------------------------------------
 
 
-def _holder(root: Path, variant: Variant) -> str:
+def _holder(project: Project, variant: Variant) -> Path:
     """Return the stack file that says the version of a variant's vLLM."""
-    files = stack_files(root, variant)
-    return next((name for name in files if VERSION in read_yaml(root / name, name).places), files[0])
+    files = stack_files(project, variant)
+    return next((name for name in files if VERSION in read_yaml(name, str(name)).places), files[0])
 
 
-def _set_version(root: Path, variant: Variant, file: str, rows: Iterable[Variant], version: str) -> list[Path]:
+def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[Variant], version: str) -> list[Path]:
     """Write the version into these rows' stack files; put the old text back if the matrix refuses it."""
     if not re.fullmatch(r"\d+(\.\d+)+[0-9a-z.]*", version):
         raise InputError(f"--vllm {version}: expected a version such as 0.32.1")
-    lines = [stack_files(root, row) for row in rows]
+    lines = [stack_files(project, row) for row in rows]
     names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])
-    before = {root / name: (root / name).read_bytes().decode() for name in names}
-    after = _edited(root, variant, file, names, version)
+    if foreign := [name for name in (file, *names) if not project.is_own(name)]:
+        hint = f"write a stack of your own that inherits it: `inherits: drydock/{foreign[0].stem}`"
+        raise InputError(f"--vllm {version}: {foreign[0]} is drydock's own", hint=hint)
+    before = {name: name.read_bytes().decode() for name in names}
+    after = _edited(project, variant, file, names, version)
     written = [path for path, text in after.items() if write_atomically(path, text)]
     try:
-        read_matrix(root)
+        read_matrix(project)
     except InputError as error:
         for path in written:
             write_atomically(path, before[path])
-        hint = f"nothing was changed; change {file} and what is named here by hand, then leave --vllm out"
+        hint = (
+            f"nothing was changed; change {project.shown(file)} and what is named here by hand, then leave --vllm out"
+        )
         raise InputError(*(f"--vllm {version}: {problem}" for problem in error.problems), hint=hint) from error
     for path in written:
         for number, line in enumerate(after[path].splitlines(), 1):
             if re.search(rf"(?<![\w.])v?{re.escape(variant.vllm.version)}(?![\w.])", line):
-                log(f"{path.relative_to(root)}:{number}: still says {variant.vllm.version}: {line.strip()}")
+                log(f"{project.shown(path)}:{number}: still says {variant.vllm.version}: {line.strip()}")
     return written
 
 
-def _edited(root: Path, variant: Variant, file: str, names: Iterable[str], version: str) -> dict[Path, str]:
+def _edited(project: Project, variant: Variant, file: Path, names: Iterable[Path], version: str) -> dict[Path, str]:
     """Return the new text of each file. Raises InputError unless each place has the old version exactly once."""
     old, pin = variant.vllm.version, f"{variant.vllm.distribution}=="
     found: dict[Path, str] = {}
     pins = 0
     for name in names:
-        document = read_yaml(root / name, name)
-        lines = (root / name).read_bytes().decode().splitlines(keepends=True)
+        document = read_yaml(name, project.shown(name))
+        lines = name.read_bytes().decode().splitlines(keepends=True)
         required = enumerate(document.data.get("requirements") or ())
         places: dict[KeyPath, str] = {("requirements", at): pin for at, text in required if text.startswith(pin)}
         pins += len(places)
         for path, start in {**places, **({VERSION: ""} if name == file else {})}.items():
             number = document.places[path].line - 1
             lines[number] = _once(document, path, lines[number], start + old, start + version)
-        found[root / name] = "".join(lines)
+        found[name] = "".join(lines)
     if not pins:
-        text = (
-            f"--vllm {version}: no requirement {pin}{old} in {', '.join(str(path.relative_to(root)) for path in found)}"
+        text = f"--vllm {version}: no requirement {pin}{old} in {', '.join(project.shown(path) for path in found)}"
+        raise InputError(
+            text, hint=f"vLLM comes from elsewhere: change {project.shown(file)} by hand, then leave --vllm out"
         )
-        raise InputError(text, hint=f"vLLM comes from elsewhere: change {file} by hand, then leave --vllm out")
     return found
 
 

@@ -23,7 +23,7 @@ from drydock.build.job import ARCHITECTURES
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError, TargetError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 
@@ -60,24 +60,24 @@ class Choice(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def resolve(target: str, host: str = "") -> Variant:
+def resolve(project: Project, target: str, host: str = "") -> Variant:
     """Return the variant that a target means. For auto, choose it for a recorded host, or else for this machine.
 
     The reasons go to standard error. Raises TargetError, HostError, and InputError if the host cannot be read.
     """
-    variants = read_matrix(ROOT)
+    variants = read_matrix(project)
     if target != AUTO:
         return find(variants, target)
-    choice = choose(variants, lambda variant, verb: entrypoint.ask(variant, verb, host))
+    choice = choose(variants, lambda variant, verb: entrypoint.ask(project, variant, verb, host))
     for reason in choice.reasons:
         log(f"auto: {reason}")
     return choice.variant
 
 
-def resolve_id(target: str, host: str = "") -> str:
+def resolve_id(project: Project, target: str, host: str = "") -> str:
     """Return the id of the variant that auto means, and any other target as it is. Raises as resolve does."""
     if target == AUTO:
-        return resolve(target, host).id
+        return resolve(project, target, host).id
     if host:
         raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
     return target

@@ -19,7 +19,7 @@ import docker.errors
 from drydock.build import checkouts
 from drydock.build.job import ARCHITECTURES, STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.container import Container
@@ -49,6 +49,9 @@ class Here:
 
     machine = Machine()
 
+    def __init__(self, project: Project) -> None:
+        self.project = project
+
     def image(self, name: str) -> LocalImage | None:
         """Return an image of the engine; None if it has no such image. Raises EngineError."""
         try:
@@ -62,7 +65,7 @@ class Here:
 
     def own(self, repository: str) -> str:
         """Return the image of a repository that this checkout has built; empty if none. The engine may have lost it."""
-        return checkouts.image(ROOT, repository, ARCHITECTURES.get(platform.machine(), ""))
+        return checkouts.image(self.project.root, repository, ARCHITECTURES.get(platform.machine(), ""))
 
     def present(self, repository: str) -> str:
         """Return the image of a repository that can be started; empty if there is none."""
@@ -81,7 +84,7 @@ class Here:
 
         Raises InputError and HostError.
         """
-        found: Mapping[str, Any] = entrypoint.ask(variant, "facts", host)
+        found: Mapping[str, Any] = entrypoint.ask(self.project, variant, "facts", host)
         return found
 
     def pull(self, wanted: Container) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import render
+from drydock.build.job import entrypoint_files
 from drydock.core.errors import HostError, InputError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
@@ -56,10 +57,10 @@ class DoesNotFitError(HostError):
     """The model does not fit the memory of the machine."""
 
 
-def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[list[str], dict[str, str]]:
+def argv_of(project: Project, variant: Variant, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
     profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
-    argv = [*_PYTHON, str(root / "entrypoints"), *words]
+    argv = [*_PYTHON, str(_image_side(project) / "entrypoints"), *words]
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
     read_here = {KNOWN_MODELS: str(CONFIGURATIONS), HUB_CACHES: ":".join(_hub_caches(os.environ))}
     return argv, {**passed, **read_here, PROFILE: str(profile)}
@@ -74,9 +75,17 @@ def _hub_caches(env: Mapping[str, str]) -> list[str]:
     return [hub, f"{modelscope}/models", modelscope]
 
 
-def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:
+def _image_side(project: Project) -> Path:
+    """Return the folder with `entrypoints/`: the layer that has it, or a copy of those of several layers."""
+    layers = [layer for layer in project.layers if (layer / "entrypoints").is_dir()]
+    if len(layers) == 1:
+        return layers[0]
+    return default_store().folder({}, {f"entrypoints/{name}": text for name, text in entrypoint_files(project).items()})
+
+
+def become(project: Project, variant: Variant, words: Sequence[str]) -> None:
     """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code."""
-    argv, env = argv_of(variant, words, root)
+    argv, env = argv_of(project, variant, words)
     env |= {name: os.environ[name] for name in ("NO_COLOR", "TERM") if name in os.environ}
     os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
 
@@ -107,27 +116,27 @@ def recorded_host(words: Sequence[str]) -> str:
     return parser.parse_known_args(words)[0].root or ""
 
 
-def ask(variant: Variant, verb: str, host: str = "", root: Path = ROOT) -> Any:
+def ask(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
     """Return the JSON of `facts` or `check`; `host` is a recorded host, empty for this machine.
 
     Raises InputError if the recorded host cannot be read, HostError for any other failure.
     """
     words = [verb, *(["--json"] if verb == "check" else []), *(["--root", host] if host else [])]
-    argv, env = argv_of(variant, words, root)
+    argv, env = argv_of(project, variant, words)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in (0, _CHECK_FAILED):
         raise failure(done.returncode, done.stderr)
     return json.loads(done.stdout)
 
 
-def answer(variant: Variant, words: Sequence[str], given: Mapping[str, str], root: Path = ROOT) -> Any:
+def answer(project: Project, variant: Variant, words: Sequence[str], given: Mapping[str, str]) -> Any:
     """Return the JSON that the entrypoint prints for a container with the variables `given`.
 
     They are data: an LD_PRELOAD that the container needs must not load a library into a process of this machine.
     Raises InputError and HostError.
     """
-    _, env = argv_of(variant, words, root)
-    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(root), *words]
+    _, env = argv_of(project, variant, words)
+    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
     done = subprocess.run(
         argv, env=env, input=json.dumps(dict(given)), capture_output=True, text=True, errors="replace", check=False
     )

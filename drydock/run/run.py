@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.build.job import OWN, STAND_INS
@@ -17,7 +16,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import access, kubernetes, node_selectors, reasons, standins, user_options
 from drydock.run import docker as manifests
@@ -68,24 +67,24 @@ class Building(Here):
         daemon.ensure()
         variant = repository.rpartition("/")[2]
         if repository.startswith(STAND_INS):  # at once, if it is there; a build with --context has the same name
-            return build.build(stubs.stand_in(variant)).image
+            return build.build(stubs.stand_in(self.project, variant)).image
         found = self.own(repository)
         if found and self.image(found):
             return found
         log(f"{repository}: not built yet; building it")
-        return build.build(pins.pin_missing(prepare(variant))).image
+        return build.build(pins.pin_missing(prepare(self.project, variant))).image
 
 
 PLAIN = How()
 
 
-def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT, here: Here) -> int:
+def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *, here: Here) -> int:
     """Start a target with docker, or print its command or manifest; return the exit code.
 
     Raises TargetError, InputError, and HostError for cards that this machine does not have; before a start also
     EngineError, and HostError for all that this machine lacks.
     """
-    variant = find(read_matrix(root), target)
+    variant = find(read_matrix(project), target)
     if request.stand_ins:
         variant, request = standins.stand_in(variant, request, here.machine)
     _check(request, how)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from drydock.core.errors import HostError, InputError
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 
@@ -46,8 +47,8 @@ class Ask(Protocol):
 class Entrypoint:
     """The entrypoint of this checkout, with a variant's committed profile."""
 
-    def __init__(self, variant: Variant, hub: Path | None = None) -> None:
-        self._variant = variant
+    def __init__(self, project: Project, variant: Variant, hub: Path | None = None) -> None:
+        self._project, self._variant = project, variant
         self._hub = {"HF_HUB_CACHE": str(hub)} if hub else {}
 
     def facts(self, host: Path) -> Any:
@@ -61,7 +62,7 @@ class Entrypoint:
 
     def _json(self, words: Sequence[str], env: Mapping[str, str], host: str) -> Any:
         try:
-            return entrypoint.answer(self._variant, words, env)
+            return entrypoint.answer(self._project, self._variant, words, env)
         except (InputError, HostError) as error:
             raise type(error)(f"{host}: {error.problems[0]}", *error.problems[1:], hint=error.hint) from error
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
@@ -70,7 +71,7 @@ class Capacity(NamedTuple):
     """Whether it is not served because the model does not fit the memory."""
 
 
-def machines(folder: str = "") -> list[Recorded]:
+def machines(project: Project, folder: str = "") -> list[Recorded]:
     """Return the recorded hosts of a folder, each with the variant of `--target auto`; without one those of drydock.
 
     Raises InputError and HostError.
@@ -78,9 +79,9 @@ def machines(folder: str = "") -> list[Recorded]:
     if folder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = sorted(find_hosts(Path(folder)).items())
-            variants = pool.map(lambda host: auto.resolve(auto.AUTO, str(host[1])), found)
+            variants = pool.map(lambda host: auto.resolve(project, auto.AUTO, str(host[1])), found)
             return [Recorded(name, path, variant) for (name, path), variant in zip(found, variants, strict=True)]
-    variants_of = read_matrix(ROOT)
+    variants_of = read_matrix(project)
     return [_own(variants_of, path) for path in sorted(HOSTS.glob("*/host.json"))]
 
 
@@ -90,22 +91,22 @@ def _own(variants: Sequence[Variant], path: Path) -> Recorded:
     return Recorded(name, path, find(variants, target))
 
 
-def sizes(model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Capacity]:
+def sizes(project: Project, model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Capacity]:
     """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = [*pool.map(lambda machine: _size(machine, ("--model", model, *words)), found)]
+        rows = [*pool.map(lambda machine: _size(project, machine, ("--model", model, *words)), found)]
     if len({row.because for row in rows}) == 1 and rows[0].because and not rows[0].is_too_small:
         raise HostError(rows[0].because, hint="name the folder with the model's config.json instead of its hub id")
     return rows
 
 
-def _size(machine: Recorded, words: Sequence[str]) -> Capacity:
+def _size(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity:
     root = ("--root", str(machine.path))
 
     def ask(more: Sequence[str]) -> Any:
-        return entrypoint.answer(machine.variant, ("plan", "--json", *root, *words, *more), {})
+        return entrypoint.answer(project, machine.variant, ("plan", "--json", *root, *words, *more), {})
 
-    facts = entrypoint.ask(machine.variant, "facts", str(machine.path))
+    facts = entrypoint.ask(project, machine.variant, "facts", str(machine.path))
     return size_of(Capacity(machine.name, devices(facts), machine.variant.id), ask)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from drydock.build.job import OWN, image_name
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import auto
@@ -25,22 +25,24 @@ ROUTER = "router"
 """The target of the router's image."""
 
 
-def begin(hosts: Path, output: Path, model: str, target: str, shape: str = "") -> None:
+def begin(project: Project, hosts: Path, output: Path, model: str, target: str, shape: str = "") -> None:
     """Write a topology.yaml for recorded hosts. Raises InputError, TargetError and HostError."""
     found = init.find_hosts(hosts)
     groups = init.groups_of(shape, len(found))
-    chosen = find(read_matrix(ROOT), target).id if target else _fitting(found)
+    chosen = find(read_matrix(project), target).id if target else _fitting(project, found)
     init.write(output, init.text_of(init.nodes_of(found, output.absolute().parent), groups, model, chosen))
 
 
-def _fitting(hosts: dict[str, Path]) -> str:
+def _fitting(project: Project, hosts: dict[str, Path]) -> str:
     """Return the variant that fits every host, as --target auto chooses it."""
     different = {path.read_bytes(): path for path in hosts.values()}
     with ThreadPoolExecutor() as pool:
-        return init.targets([*pool.map(lambda path: auto.resolve(auto.AUTO, str(path)).id, different.values())])
+        return init.targets(
+            [*pool.map(lambda path: auto.resolve(project, auto.AUTO, str(path)).id, different.values())]
+        )
 
 
-def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:
+def planned(project: Project, file: Path, model: str = "", target: str = "") -> TopologyPlan:
     """Return the plan of a topology.yaml, or one that `topology plan --json` wrote. Raises InputError and HostError."""
     if file.suffix == ".json":
         if model or target:
@@ -48,52 +50,55 @@ def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:
             raise InputError(text, hint="leave them out, or plan the topology.yaml again")
         return read_plan(file)
     read = read_topology(file)
-    variant, image = _image(read.topology, target)
+    variant, image = _image(project, read.topology, target)
     with model_folder(read.topology.model, model) as (folder, hub):
-        return plan(read, variant, Images(image, _router_image(read.topology)), Entrypoint(variant, hub), folder)
+        images = Images(image, _router_image(project, read.topology))
+        return plan(read, variant, images, Entrypoint(project, variant, hub), folder)
 
 
-def both(old: Path, new: Path, model: str = "", target: str = "") -> tuple[TopologyPlan, TopologyPlan]:
+def both(
+    project: Project, old: Path, new: Path, model: str = "", target: str = ""
+) -> tuple[TopologyPlan, TopologyPlan]:
     """Return two plans; if one is a plan, `model` and `target` are for the other. Raises InputError and HostError."""
     one_is_written = (old.suffix == ".json") != (new.suffix == ".json")
 
     def read(file: Path) -> TopologyPlan:
-        return planned(file) if one_is_written and file.suffix == ".json" else planned(file, model, target)
+        return planned(project, file, *(() if one_is_written and file.suffix == ".json" else (model, target)))
 
     return read(old), read(new)
 
 
-def _image(topology: Topology, target: str) -> tuple[Variant, str]:
+def _image(project: Project, topology: Topology, target: str) -> tuple[Variant, str]:
     """Return the variant of a topology and its image: by digest, else the name it has after the build."""
-    variants = read_matrix(ROOT)
+    variants = read_matrix(project)
     if not topology.image:
         variant = find(variants, target or topology.target or "")
-        return variant, _image_of(variant)
+        return variant, _image_of(project, variant)
     if target:
         return find(variants, target), topology.image
     digest = topology.image.partition("@")[2]
-    own = next((variant for variant in variants if digest in _digests(variant)), None)
+    own = next((variant for variant in variants if digest in _digests(project, variant)), None)
     if own is None:
         text = f"image: {topology.image}: no variant of this checkout has this digest"
         raise InputError(text, hint="name the variant with --target; its decisions are used")
     return own, topology.image
 
 
-def _router_image(topology: Topology) -> str:
+def _router_image(project: Project, topology: Topology) -> str:
     """Return the router's image: by digest, else the name it has after the build."""
     if topology.router and topology.router.image:
         return topology.router.image
-    return _image_of(find(read_matrix(ROOT), ROUTER))
+    return _image_of(project, find(read_matrix(project), ROUTER))
 
 
-def _image_of(variant: Variant) -> str:
-    digests = _digests(variant)
+def _image_of(project: Project, variant: Variant) -> str:
+    digests = _digests(project, variant)
     return image_name(variant.id, digests[0]) if digests else f"{OWN}{variant.id}:latest"
 
 
-def _digests(variant: Variant) -> list[str]:
+def _digests(project: Project, variant: Variant) -> list[str]:
     """Return the digests that a variant's lock has, one for each platform that was verified."""
-    path = lockfile.path_of(ROOT, variant.id)
+    path = lockfile.path_of(project, variant.id)
     if not path.is_file():
         return []
     return [each.image.digest for _, each in sorted(lockfile.read_lock(path).platforms.items()) if each.image]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import EngineError, InputError, nearest
 from drydock.core.files import compact, parse_json
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.engine import compose as plugin
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.run.access import API_KEY
@@ -45,28 +45,28 @@ class Options(NamedTuple):
     ssh: Ssh = Ssh()
 
 
-def up(file: Path, options: Options) -> ShownAnswers:
+def up(project: Project, file: Path, options: Options) -> ShownAnswers:
     """Render a topology, start it by its engine's command, and ask for the known answer. Raises DrydockError."""
-    plan = topologies.planned(file, options.model, options.target)
+    plan = topologies.planned(project, file, options.model, options.target)
     _check_format(plan, options.format)
     if options.format == COMPOSE:
         compose.network(plan)  # raises InputError if one engine's network cannot have the nodes' addresses
-    output = place(file, options.output)
-    write_plan(plan, options.format, output, hosts_of(file, plan, options.hosts))
+    output = place(project, file, options.output)
+    write_plan(project, plan, options.format, output, hosts_of(file, plan, options.hosts))
     secrets = keys.kept(output, keys.names(plan))
     if options.format == ANSIBLE:
         playbook(output, ("check", "ranktable", "run"), ssh=options.ssh, variables={"topology_secrets": secrets})
         return verify.prove(plan, secrets.get(API_KEY, ""))
     plugin.ensure()
     _check_images(plan)
-    wait = str(options.seconds or patience(plan))
+    wait = str(options.seconds or patience(project, plan))
     _run((*_compose(file, output), "up", "--wait", "--wait-timeout", wait, "--remove-orphans"))
     return _prove_inside(plan, _compose(file, output))
 
 
-def down(file: Path, options: Options) -> None:
+def down(project: Project, file: Path, options: Options) -> None:
     """Stop what `up` started, and remove its containers. Raises DrydockError."""
-    output = place(file, options.output)
+    output = place(project, file, options.output)
     started = [kind for kind in FORMATS if (output / folder.list_name(kind)).is_file()]
     if len(started) != 1 and options.format not in started:
         found = " and ".join(started) or "nothing that up started"
@@ -78,9 +78,9 @@ def down(file: Path, options: Options) -> None:
         _run((*_compose(file, output), "down", "--remove-orphans"))
 
 
-def logs(file: Path, options: Options, lines: int) -> None:
+def logs(project: Project, file: Path, options: Options, lines: int) -> None:
     """Show the last lines of each container that `up` started by Compose. Raises EngineError."""
-    _run((*_compose(file, place(file, options.output)), "logs", "--tail", str(lines)))
+    _run((*_compose(file, place(project, file, options.output)), "logs", "--tail", str(lines)))
 
 
 def _check_format(plan: TopologyPlan, kind: str) -> None:
@@ -96,9 +96,9 @@ def _check_format(plan: TopologyPlan, kind: str) -> None:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
 
 
-def place(file: Path, output: str = "") -> Path:
+def place(project: Project, file: Path, output: str = "") -> Path:
     """Return the folder of what is rendered: one that the user names, or `.cache/topology/NAME` in the checkout."""
-    return Path(output).absolute() if output else ROOT / ".cache" / "topology" / name_of(file)
+    return Path(output).absolute() if output else project.root / ".cache" / "topology" / name_of(file)
 
 
 def name_of(file: Path) -> str:
@@ -107,9 +107,9 @@ def name_of(file: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:IDENTIFIER_AT_MOST].strip("-") or "topology"
 
 
-def patience(plan: TopologyPlan) -> int:
+def patience(project: Project, plan: TopologyPlan) -> int:
     """Return the seconds that a first start may take: it loads weights and compiles."""
-    start = find(read_matrix(ROOT), plan.variant).run.start
+    start = find(read_matrix(project), plan.variant).run.start
     return max(START_SECONDS, 60 * int(start.value.removesuffix("m")) if start else 0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from drydock.core.errors import InputError, VerifyError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.run.access import API_KEY
 from drydock.topology import keys, known_answer
 from drydock.topology import tasks as topologies
@@ -18,9 +19,9 @@ from drydock.topology.ports import API
 from drydock.topology.render.parts import container_name
 
 
-def verify(file: Path, model: str = "", target: str = "") -> ShownAnswers:
+def verify(project: Project, file: Path, model: str = "", target: str = "") -> ShownAnswers:
     """Ask the servers of a topology.yaml or a plan at their addresses. Raises InputError and VerifyError."""
-    plan = topologies.planned(file, model, target)
+    plan = topologies.planned(project, file, model, target)
     key = os.environ.get(API_KEY, "")
     if keys.of_router(plan) and not key:
         hint = f"compose: `export $(cat FOLDER/{keys.file_name(API_KEY)})`, in the folder that render wrote"

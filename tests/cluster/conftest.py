@@ -13,6 +13,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.prove import smollm2
 from tests.support.kubernetes import cluster as clusters
 from tests.support.kubernetes import images
@@ -72,7 +73,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     lacking = clusters.lacking()
     assert not lacking, f"a test cluster needs {', '.join(lacking)}"
     folder = tmp_path_factory.mktemp("cluster")
-    layout = Path(Small(folder / "small", prepare("cpu").lock).build()["layout"])
+    layout = Path(Small(folder / "small", prepare(DRYDOCK, "cpu").lock).build()["layout"])
     image, newer = images.serving(layout), images.serving(layout, Labels={"newer": "yes"})
     images.write_archive(folder / "images.tar", layout, image, newer, images.sandbox(layout))
     model = write_model(folder / "smollm2", SMOLLM2)
@@ -90,7 +91,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="session")
 def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
     """The images of this checkout, built if they are not, on both nodes."""
-    builds = {name: build.build(prepare(name)) for name in ("cpu", "router")}
+    builds = {name: build.build(prepare(DRYDOCK, name)) for name in ("cpu", "router")}
     archive = tmp_path_factory.mktemp("images") / "image.tar"
     references = {}
     for name, built in builds.items():

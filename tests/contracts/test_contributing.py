@@ -137,18 +137,18 @@ LINES = {
 RENDER = """
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix
-from drydock.core.paths import ROOT
-variants = read_matrix(ROOT)
+from drydock.config.project import DRYDOCK
+variants = read_matrix(DRYDOCK)
 variant = find(variants, "abacus")
-folder = ROOT / "images" / variant.id
+folder = DRYDOCK.root / "images" / variant.id
 folder.mkdir()
-(folder / "Dockerfile").write_text(render.dockerfile(ROOT, variant))
+(folder / "Dockerfile").write_text(render.dockerfile(DRYDOCK, variant))
 """
 
 WORDS = """
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.inputs.wheels import environment
 from entrypoints.cache.lifecycle import fingerprint
 from entrypoints.checks.grants import none_here
@@ -159,7 +159,7 @@ from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
-variant = find(read_matrix(ROOT), "abacus")
+variant = find(read_matrix(DRYDOCK), "abacus")
 assert environment(variant.python, "linux/amd64", variant.base).glibc == 28
 profile = expect.profile_of("abacus-rack")
 facts = expect.read("abacus-rack", profile)
@@ -175,7 +175,7 @@ hidden = none_here(profile, facts._replace(devices=()), {"ABACUS_VISIBLE_RODS": 
 assert "ABACUS_VISIBLE_RODS=7" in str(hidden)
 name = output_name(profile, "owner/Model")
 assert (name, read_model(name, converted_name=profile["converted_name"]).converted) == ("owner/Model-Beaded", True)
-path = ROOT / "profile.json"
+path = DRYDOCK.root / "profile.json"
 path.write_text(render.profile_text(variant))
 main(("serve", "owner/model"), {"DRYDOCK_PROFILE": str(path), "ABACUS_TABLE": "/none"})
 """

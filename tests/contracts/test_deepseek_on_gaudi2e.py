@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.run.container import Container, RunRequest, container
@@ -21,7 +22,7 @@ from tests.support.machines import machine
 from tests.support.planned import models, plan
 
 TARGET, HOST = "habana1.21-deepseek-r1", "habana-gaudi2e-8x"
-VARIANT = find(read_matrix(ROOT), TARGET)
+VARIANT = find(read_matrix(DRYDOCK), TARGET)
 NAME = "/models/DeepSeek-R1-0528-G2"
 NIC = ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"]
 SCRIPTS = "/opt/drydock/conversions/vllm-fork/scripts"
@@ -43,7 +44,7 @@ def planned(**env: str) -> ServePlan:
 
 
 def test_the_image_has_what_the_manual_installs() -> None:
-    pins = {source.name: source.pin for source in read_lock(path_of(ROOT, TARGET)).platforms["linux/amd64"].sources}
+    pins = {source.name: source.pin for source in read_lock(path_of(DRYDOCK, TARGET)).platforms["linux/amd64"].sources}
     dockerfile = (ROOT / "images" / TARGET / "Dockerfile").read_text()
 
     assert {"libfabric", "hccl-ofi-wrapper", "hccl-demo", "vllm-hpu-extension", "vllm-fork"} <= pins.keys()

@@ -9,6 +9,7 @@ from typing import Any
 
 from drydock.build.render import profile
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from entrypoints.checks.findings import judge, met
 from tests.support.cases import for_each
@@ -20,7 +21,7 @@ ABSENT = object()
 @cache
 def profiles() -> dict[str, dict[str, Any]]:
     """Return each image's profile by variant."""
-    return {variant.id: profile(variant).model_dump(mode="json") for variant in read_matrix(ROOT)}
+    return {variant.id: profile(variant).model_dump(mode="json") for variant in read_matrix(DRYDOCK)}
 
 
 def checks() -> Iterator[Any]:
@@ -91,7 +92,7 @@ def is_statement(check: Mapping[str, Any]) -> bool:
 
 
 def test_there_are_checks_of_every_accelerator() -> None:
-    covered = {variant.accelerator for variant in read_matrix(ROOT) if profiles()[variant.id]["checks"]}
+    covered = {variant.accelerator for variant in read_matrix(DRYDOCK) if profiles()[variant.id]["checks"]}
 
     assert covered == {path.parent.name for path in ROOT.glob("templates/*/accelerator.yaml")}
     assert len(list(checks())) > 100

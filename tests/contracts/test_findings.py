@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.config.matrix import read_matrix, read_retired
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.checks import KnownFinding
 from drydock.model.variant import Variant
 from tests.support.cases import for_each
 
-VARIANTS = read_matrix(ROOT)
-RETIRED = read_retired(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
+RETIRED = read_retired(DRYDOCK)
 TABLES = {variant.accelerator: variant.findings for variant in VARIANTS}
 TABLE: dict[str, KnownFinding] = {number: each for table in TABLES.values() for number, each in table.items()}
 SHARED = set.intersection(*(set(table) for table in TABLES.values()))

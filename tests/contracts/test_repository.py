@@ -15,6 +15,7 @@ from jinja2 import Environment, nodes
 from drydock.build import render
 from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile, proof
 from drydock.model.variant import Variant
@@ -133,23 +134,23 @@ def test_no_source_names_an_index_or_a_path_of_one_machine() -> None:
 
 
 @pytest.mark.golden
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_lock_fits_the_matrix(variant: Variant) -> None:
-    lockfile.check(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
+    lockfile.check(variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
 
 
 @pytest.mark.golden
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> None:
-    render.check(ROOT, variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
+    render.check(DRYDOCK, variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
 
 
 @pytest.mark.golden
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_committed_digest_and_proof_is_of_these_inputs(variant: Variant) -> None:
-    job = prepare(variant.id)
+    job = prepare(DRYDOCK, variant.id)
     current = job.inputs_sha256
-    image, shown = job.pins.image, proof.read_proof(ROOT, variant.id)
+    image, shown = job.pins.image, proof.read_proof(DRYDOCK, variant.id)
     assert image is None or image.inputs_sha256 == current, "invoke verify --record"
     assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
     assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"

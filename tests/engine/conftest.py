@@ -10,6 +10,7 @@ from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.build.job import Job, prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.prove import demo, smollm2
 from tests.support import caches
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def job() -> Job:
     """The CPU variant, as committed."""
-    return prepare("cpu")
+    return prepare(DRYDOCK, "cpu")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from docker.errors import NotFound
 from docker.models.networks import Network
 
 from drydock.build import build
+from drydock.config.project import DRYDOCK
 from drydock.prove import demo_topology
 from drydock.topology.preflight import tasks as preflight
 from drydock.topology.preflight.tasks import CheckOptions
@@ -83,7 +84,7 @@ def test_the_check_of_a_topology_measures_over_its_nodes(built: build.Built, mod
     file = tmp_path / "topology.yaml"
     subnet = demo_topology.free_subnet()
     file.write_text(yaml.safe_dump(demo_topology.topology(demo_topology.SHAPES["tp3"], model, subnet)))
-    found = preflight.check(file, CheckOptions(format="compose", fabric=True))
+    found = preflight.check(DRYDOCK, file, CheckOptions(format="compose", fabric=True))
 
     assert [each for each in found if each.severity == "FAIL"] == []
     told = [each for each in found if each.id == "NET-011"]

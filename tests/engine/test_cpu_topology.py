@@ -9,6 +9,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.prove import demo_topology
 from drydock.prove.demo import EXPECTED
 from drydock.topology import known_answer, verify
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeou
 def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_computed_and_only_with_the_key(
     built: build.Built, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    router = build.build(prepare("router")).image
+    router = build.build(prepare(DRYDOCK, "router")).image
     before = held()
     refused: dict[str, set[int]] = {}
     ask = demo_topology.ask_question
@@ -31,7 +32,7 @@ def test_the_decode_server_answers_with_the_cache_that_the_prefill_server_comput
         return ask(plan, key)
 
     monkeypatch.setattr(demo_topology, "ask_question", asked)
-    shown, answer = demo_topology.serve("1p1d", model, built.image, router)
+    shown, answer = demo_topology.serve(DRYDOCK, "1p1d", model, built.image, router)
 
     assert refused == {"router": {401}, "prefill-0-0": {401}, "decode-0-0": {401}}
 

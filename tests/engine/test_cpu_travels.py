@@ -16,7 +16,9 @@ from drydock.attest.signing import Trust
 from drydock.build import build
 from drydock.build.job import Job
 from drydock.bundle.create import create
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.prove import demo
 from drydock.publish.push import Published, PublishOptions, publish
@@ -60,14 +62,14 @@ def sent(
     try:
         with pytest.MonkeyPatch.context() as patch:  # a change's digest is recorded after its tests
             patch.setattr(Job, "require_recorded", Job.refuse_other)
-            found = {job.variant.id: Sent(registry, publish(built.variant, options), ROOT)}
+            found = {job.variant.id: Sent(registry, publish(DRYDOCK, built.variant, options), ROOT)}
         build.fetch_contexts(job)  # the base of the small ones
         for row in STAND_INS:
             small = Small(folder / row, job.lock, row)
             small.record(small.build()["digest"])
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("DRYDOCK_CACHE", str(small.cache))
-                found[row] = Sent(registry, publish(VARIANT, options, root=small.root), small.root)
+                found[row] = Sent(registry, publish(Project(small.root), VARIANT, options), small.root)
         yield found
     finally:
         registry.stop()
@@ -95,7 +97,7 @@ def test_whoever_has_the_public_key_verifies_signatures_provenance_and_tag(
     row: str, sent: dict[str, Sent], signer: Path
 ) -> None:
     trust = Trust(key=str(signer.with_suffix(".pub")))
-    found = verify_reference(sent[row].release, VerifyOptions(trust, rebuild=False), root=sent[row].root)
+    found = verify_reference(Project(sent[row].root), sent[row].release, VerifyOptions(trust, rebuild=False))
     digest = sent[row].done.digest
     assert found.digest == digest
     assert f"signature of the image ({digest})" in found.shown
@@ -108,7 +110,7 @@ def test_a_signed_bundle_is_loaded_and_serves_without_any_network(
     built: build.Built, model: Path, signer: Path, tmp_path: Path
 ) -> None:
     file, there = tmp_path / "cpu.tar", tmp_path / "there"
-    create([built.variant], file, key=str(signer))
+    create(DRYDOCK, [built.variant], file, key=str(signer))
     engine = CutOff()
     try:
         load = (sys.executable, "-m", "invoke", "bundle.load", str(file), "--engine", "--json")

@@ -14,6 +14,7 @@ import pytest
 
 from drydock.build import build
 from drydock.config.matrix import find
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run import entrypoint
 from entrypoints.core import errors
@@ -99,7 +100,7 @@ def test_the_checkout_decides_as_the_image_does(run: Run, model: Path, tmp_path:
 
 def _without_image(words: Sequence[str]) -> Ran:
     """Run the entrypoint from the checkout, as `./inv entrypoint --target cpu` does."""
-    argv, env = entrypoint.argv_of(find(expect.VARIANTS, "cpu"), words)
+    argv, env = entrypoint.argv_of(DRYDOCK, find(expect.VARIANTS, "cpu"), words)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     return Ran(done.returncode, done.stdout, done.stderr)
 

@@ -11,6 +11,7 @@ from drydock.attest import bom, components, contents, licences
 from drydock.build import build
 from drydock.build.job import Job
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
 from drydock.lock.lockfile import path_of, read_lock
@@ -18,7 +19,7 @@ from drydock.model.variant import Variant
 from drydock.publish import push
 from tests.support.standins import PLATFORM, build_layouts
 
-FIRST = {variant.accelerator: variant for variant in reversed(read_matrix(ROOT)) if PLATFORM in variant.platforms}
+FIRST = {variant.accelerator: variant for variant in reversed(read_matrix(DRYDOCK)) if PLATFORM in variant.platforms}
 
 
 def test_nothing_is_in_the_cpu_image_that_should_not_be(job: Job, built: build.Built) -> None:
@@ -37,7 +38,7 @@ def test_every_file_and_package_of_the_cpu_image_is_accounted_for_in_a_valid_bil
     assert len(site) > 10_000
     assert {found.owners[path].partition(":")[0] for path in site} == {"pypi"}
 
-    inventory = licences.inventory(built.digest, found, licences.read_policy(ROOT))
+    inventory = licences.inventory(built.digest, found, licences.read_policy(DRYDOCK))
     expected = components.locked(job.variant, pins)
     parts = components.installed(found, expected, inventory)
     text = bom.write(bom.BomSubject("cpu", "1", built.digest, job.variant.epoch), parts)
@@ -53,8 +54,8 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("variant", FIRST.values(), ids=lambda variant: variant.id)
 def test_nothing_is_in_a_stand_in_that_should_not_be(variant: Variant, layouts: dict[str, Path]) -> None:
-    pins = read_lock(path_of(ROOT, variant.id))
-    job = Job(variant=variant, lock=pins, platform=PLATFORM)
+    pins = read_lock(path_of(DRYDOCK, variant.id))
+    job = Job(variant, pins, PLATFORM, DRYDOCK)
     found = audit.examine(job, layouts[variant.id])
     assert found.findings == ()
     dockerfile = (ROOT / "images" / variant.id / "Dockerfile").read_text()

@@ -19,7 +19,7 @@ def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder
     variant = job.variant.model_copy(update={"layers": tuple(layers), "trim": ()})
     files = folder / "images" / variant.id
     files.mkdir(parents=True)
-    (files / render.DOCKERFILE).write_text(render.dockerfile(job.root, variant))
+    (files / render.DOCKERFILE).write_text(render.dockerfile(job.project, variant))
     (files / render.PROFILE).write_text(render.profile_text(variant))
     output = folder / "layout"
     output.mkdir()

@@ -21,6 +21,7 @@ from docker.errors import DockerException
 from bench import guard
 from drydock.build import build
 from drydock.build import images as listing
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.engine import loading
 from drydock.run import engine
@@ -89,15 +90,15 @@ def test_two_checkouts_run_their_own_image_whatever_latest_names(
     assert images.get(f"{REPOSITORY}:latest").id == two
     for name, image in (("one", one), ("two", two)):
         monkeypatch.setattr(engine, "ROOT", tmp_path / name)
-        found = engine.Here().image(engine.Here().own(REPOSITORY))
+        found = engine.Here(DRYDOCK).image(engine.Here(DRYDOCK).own(REPOSITORY))
         assert found
         assert found.digest == image
-    assert [set(each.checkouts) for each in listing.images(ROOT) if each.row == "left-behind"] == [
+    assert [set(each.checkouts) for each in listing.images(DRYDOCK) if each.row == "left-behind"] == [
         {str(tmp_path / "one")},
         {str(tmp_path / "two")},
     ]
     shutil.rmtree(tmp_path / "one")
-    (unkept,) = listing.unkept([each for each in listing.images(ROOT) if each.row == "left-behind"])
+    (unkept,) = listing.unkept([each for each in listing.images(DRYDOCK) if each.row == "left-behind"])
     listing.remove([unkept])
     assert ids(images) == {two}
 

@@ -16,14 +16,16 @@ import pytest
 from drydock.build import build, buildx, standins
 from drydock.build.job import prepare
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.bases import ImageBase
 from tests.support.local_registry import FILES, FOLDERS
 from tests.support.servers import Registry
 from tests.support.standins import PLATFORM
 
-VARIANT = find(read_matrix(ROOT), "gaudi2")
+VARIANT = find(read_matrix(DRYDOCK), "gaudi2")
 
 
 @pytest.fixture
@@ -52,11 +54,11 @@ def standin_contexts(folder: Path, registry: Registry) -> list[str]:
     target = {
         "context": str(folder),
         "dockerfile-inline": "FROM base\n",
-        "contexts": {"base": standins.base(VARIANT, prepare("cpu"))},
+        "contexts": {"base": standins.base(VARIANT, prepare(DRYDOCK, "cpu"))},
         "output": [f"type=image,name={pushed},push=true,store=false"],
     }
     buildx.bake({"group": {"default": {"targets": ["base"]}}, "target": {"base": target}})
-    tools = build.fetch_contexts(prepare("cpu"), without={"base", "wheels"})["tools"]
+    tools = build.fetch_contexts(prepare(DRYDOCK, "cpu"), without={"base", "wheels"})["tools"]
     replaced = {**standins.stubs(VARIANT), "tools": tools}
     return [word for key, value in replaced.items() for word in ("--context", f"{key}={value}")]
 
@@ -67,7 +69,7 @@ def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
     contexts = standin_contexts(tmp_path / "stand-ins", registry)
     mirrors = tmp_path / "mirrors.yaml"
     mirrors.write_text(json.dumps({"registries": {"vault.habana.ai": registry.host}}))
-    path = lockfile.path_of(checkout, VARIANT.id)
+    path = lockfile.path_of(Project(checkout), VARIANT.id)
     before = json.loads(path.read_text())
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
     environment |= {"DRYDOCK_MIRRORS": str(mirrors), "PYTHONPATH": str(checkout)}

@@ -18,7 +18,7 @@ import pytest
 from drydock.build import build
 from drydock.build.job import BuildOptions, prepare
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from tests.engine.test_standins import hosts, planned
@@ -37,7 +37,7 @@ NOT_EVERYWHERE = {"flashinfer": "flashinfer-python"}
 
 HEAVY = [
     variant
-    for variant in read_matrix(ROOT)
+    for variant in read_matrix(DRYDOCK)
     if variant.accelerator in IMPORTS and variant.base.kind == "debian" and "linux/amd64" in variant.platforms
 ]
 
@@ -61,7 +61,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 @pytest.fixture(scope="module")
 def image(variant: Variant) -> Iterator[build.Built]:
     """Build a variant's image; remove it again, and what BuildKit kept of just this build."""
-    before, job = cached(), prepare(variant.id, BuildOptions(platform="linux/amd64"))
+    before, job = cached(), prepare(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
     try:
         built = build.build(job)
         yield built
@@ -109,7 +109,7 @@ def test_the_packages_import_together(
 ) -> None:
     record_property("digest", image.digest)
     profile = expect.profile_in(variant.id)
-    pins = lockfile.read_lock(lockfile.path_of(ROOT, variant.id)).platforms["linux/amd64"]
+    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)).platforms["linux/amd64"]
     locked = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
     wanted = (name for name in IMPORTS[variant.accelerator] if NOT_EVERYWHERE.get(name) in {None, *locked})
     modules = ", ".join(wanted)

@@ -16,6 +16,7 @@ import pytest
 from drydock.build import build, buildx
 from drydock.build.job import STAND_IN, BuildOptions, Job, prepare
 from drydock.core.errors import EngineError
+from drydock.core.project import Project
 from drydock.engine import loading
 from drydock.engine.run_container import run_to_end
 from drydock.inputs.store import default_store
@@ -40,7 +41,7 @@ class Rebuilds:
 
     @property
     def job(self) -> Job:
-        return prepare(VARIANT, BuildOptions(offline=True), root=self.small.root)
+        return prepare(Project(self.small.root), VARIANT, BuildOptions(offline=True))
 
     def build(self, name: str, *, no_cache: bool = False) -> Rebuilt:
         """Build, with the entrypoints as they are."""

@@ -16,6 +16,7 @@ from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from entrypoints.core import errors
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -57,7 +58,7 @@ class Routed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def image() -> build.Built:
-    return build.build(prepare("router"))
+    return build.build(prepare(DRYDOCK, "router"))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from docker.models.containers import Container as Running
 
 from drydock.build import build
 from drydock.build.job import Job
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError
 from drydock.engine import daemon
 from drydock.model.running import Run
@@ -36,7 +37,7 @@ ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
 def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
     """The container that `prove` starts, with a cache of its own."""
     cache = f"drydock-test-{os.getpid()}"
-    yield prove.what_to_start(job, built, RunRequest(model=str(model), cache=cache), Here())
+    yield prove.what_to_start(job, built, RunRequest(model=str(model), cache=cache), Here(DRYDOCK))
     daemon.run(["docker", "volume", "rm", cache])
 
 
@@ -49,7 +50,7 @@ def running(wanted: Container) -> Iterator[Running]:
 
 
 def test_nothing_that_it_needs_is_missing_on_this_machine(wanted: Container) -> None:
-    require(wanted, "cpu", Here())
+    require(wanted, "cpu", Here(DRYDOCK))
 
 
 def test_the_host_is_recorded_as_the_container_sees_it(wanted: Container, tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_what_docker_refuses_is_our_error_and_nothing_is_left(
         argv = docker.docker_argv(wanted, lifetime=("--detach",) if detached else ("--rm",))
         try:
             with pytest.raises(HostError) as raised:
-                Here().detach(argv, wanted) if detached else Here().attach(argv, wanted)
+                Here(DRYDOCK).detach(argv, wanted) if detached else Here(DRYDOCK).attach(argv, wanted)
             left = [container.name for container in client.containers.list(all=True)]
         finally:
             taken.remove(force=True)
@@ -159,7 +160,7 @@ def test_a_command_gets_the_users_variables_and_files_and_its_exit_code_comes_ba
         env=(f"MINE={value}",), volumes=(f"{tmp_path}:/data/in:ro",), arguments=("python3", "/data/in/script.py"),
     )  # fmt: skip
     try:
-        code = run.run("cpu", request, here=Here())
+        code = run.run(DRYDOCK, "cpu", request, here=Here(DRYDOCK))
         assert code == 5
         assert capfd.readouterr().out == f"{value!r}\nfrom the host\n"
     finally:

@@ -23,6 +23,7 @@ from drydock.build import standins
 from drydock.build.job import prepare
 from drydock.build.standins import SERVED
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
@@ -38,7 +39,7 @@ from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standins import bake, image
 
-VARIANTS = [variant for variant in read_matrix(ROOT) if variant.serves]
+VARIANTS = [variant for variant in read_matrix(DRYDOCK) if variant.serves]
 USUAL = representatives(VARIANTS)
 MODEL = "/models/stub"
 DIGEST = {"DRYDOCK_IMAGE_DIGEST": f"sha256:{'0' * 64}"}
@@ -174,8 +175,8 @@ def test_one_command_builds_and_serves_a_stand_in_without_devices_that_is_never_
     assert json.loads(said.splitlines()[-1])["env"]["STUB_VLLM"] == "serve"
     assert started["image"].startswith("drydock-stand-in/rocm7.2-vllm0.27:")
     assert image.labels["io.drydock.stand-in"] == "base,wheels"
-    of_the_row = prepare("mi300x").layout  # what publish, audit and bundle read
-    assert standins.stand_in("mi300x").kept_layout not in {None, of_the_row}
+    of_the_row = prepare(DRYDOCK, "mi300x").layout  # what publish, audit and bundle read
+    assert standins.stand_in(DRYDOCK, "mi300x").kept_layout not in {None, of_the_row}
 
 
 @pytest.mark.parametrize("variant", cases())

@@ -28,6 +28,7 @@ from drydock.bundle.create import Created, create
 from drydock.bundle.load import LoadOptions, load, report
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.engine import debian
 from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
@@ -46,7 +47,7 @@ class Carried:
     def __init__(self, folder: Path) -> None:
         self.here = StockedRepository(folder / "here", platforms=PLATFORMS)
         self.file = folder / "all.tar"
-        self.created: Created = create([VARIANT], self.file, root=self.here.root)
+        self.created: Created = create(Project(self.here.root), [VARIANT], self.file)
         self.vouched = LoadOptions(digest=self.created.bundle)
 
 
@@ -79,26 +80,26 @@ def contents(cache: Path) -> dict[str, bytes]:
 def test_the_same_bytes_each_time(carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")
-    again = create([VARIANT, "cpu"], tmp_path / "again.tar", root=carried.here.root)
+    again = create(Project(carried.here.root), [VARIANT, "cpu"], tmp_path / "again.tar")
     assert (tmp_path / "again.tar").read_bytes() == carried.file.read_bytes()
     assert again.bundle == carried.created.bundle
 
 
 def test_another_machine_has_it_all_and_makes_the_same_bundle_of_it(carried: Carried, there: Path) -> None:
-    loaded = load(carried.file, carried.vouched, root=carried.here.root)
+    loaded = load(Project(carried.here.root), carried.file, carried.vouched)
     assert loaded.bundle == carried.created.bundle
     assert [image.rebuildable for image in loaded.images] == [True, True]
     assert loaded.files_new == whole(there) == whole(carried.here.cache)
     layouts = {str(carried.here.layout(platform).relative_to(there)) for platform in PLATFORMS}
     assert {*checkouts.named()} == layouts  # a build in another checkout leaves them
-    create([VARIANT], there / "again.tar", root=carried.here.root)
+    create(Project(carried.here.root), [VARIANT], there / "again.tar")
     assert (there / "again.tar").read_bytes() == carried.file.read_bytes()
 
 
 def test_a_second_load_does_nothing(carried: Carried, there: Path) -> None:
-    load(carried.file, carried.vouched, root=carried.here.root)
+    load(Project(carried.here.root), carried.file, carried.vouched)
     before = contents(there)
-    assert load(carried.file, carried.vouched, root=carried.here.root).files_new == 0
+    assert load(Project(carried.here.root), carried.file, carried.vouched).files_new == 0
     assert contents(there) == before
 
 
@@ -106,9 +107,9 @@ def test_a_second_load_does_nothing(carried: Carried, there: Path) -> None:
 def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
     carried: Carried, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load(carried.file, carried.vouched, root=carried.here.root)
+    load(Project(carried.here.root), carried.file, carried.vouched)
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
-    done = publish(VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
+    done = publish(Project(carried.here.root), VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0"))
     assert done.platforms == carried.created.images[VARIANT]
     image = open_image(done.image)
     kinds = {"application/vnd.in-toto+json": ""}
@@ -130,7 +131,7 @@ def test_killed_at_any_moment_it_is_simply_run_again(carried: Carried, there: Pa
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         whole(there)
-    loaded = load(carried.file, carried.vouched, root=carried.here.root)
+    loaded = load(Project(carried.here.root), carried.file, carried.vouched)
     assert [image.digest for image in loaded.images] == list(carried.created.images[VARIANT].values())
     assert whole(there) == whole(carried.here.cache)
 
@@ -152,9 +153,9 @@ def test_a_damaged_archive_is_named_and_what_was_whole_stays(carried: Carried, t
     data[places[0]] ^= 1
     (tmp_path / "damaged.tar").write_bytes(data)
     with pytest.raises(FetchError, match="damaged archive"):
-        load(tmp_path / "damaged.tar", carried.vouched, root=carried.here.root)
+        load(Project(carried.here.root), tmp_path / "damaged.tar", carried.vouched)
     whole(there)
-    assert load(carried.file, carried.vouched, root=carried.here.root).bundle == carried.created.bundle
+    assert load(Project(carried.here.root), carried.file, carried.vouched).bundle == carried.created.bundle
 
 
 def test_a_disk_that_is_too_small_is_said_first(
@@ -163,7 +164,7 @@ def test_a_disk_that_is_too_small_is_said_first(
     with small_disk(tmp_path / "disk", "1m") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match=r"MB needed, 1 MB free"):
-            load(carried.file, carried.vouched, root=carried.here.root)
+            load(Project(carried.here.root), carried.file, carried.vouched)
         assert list(disk.iterdir()) == []
 
 
@@ -174,17 +175,17 @@ def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match="no space left"):
-            load(carried.file, carried.vouched, root=carried.here.root)
+            load(Project(carried.here.root), carried.file, carried.vouched)
         assert whole(disk / "cache") < whole(carried.here.cache)
         assert list((disk / "cache").glob("images/**/index.json")) == []
     with small_disk(tmp_path / "disk", "8m"):
-        assert load(carried.file, carried.vouched, root=carried.here.root).files_new == whole(carried.here.cache)
+        assert load(Project(carried.here.root), carried.file, carried.vouched).files_new == whole(carried.here.cache)
 
 
 def test_of_another_commit_it_says_which(carried: Carried, there: Path, tmp_path: Path) -> None:
     other = StockedRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(there)
-    loaded = load(carried.file, carried.vouched, root=other.root)
+    loaded = load(Project(other.root), carried.file, carried.vouched)
     assert [image.rebuildable for image in loaded.images] == [False, False]
     assert "the bundle was made from commit unknown, which differs" in report(loaded)
 
@@ -192,22 +193,22 @@ def test_of_another_commit_it_says_which(carried: Carried, there: Path, tmp_path
 def test_a_build_here_that_gave_something_else_is_said_before_anything_is_written(
     carried: Carried, there: Path
 ) -> None:
-    load(carried.file, carried.vouched, root=carried.here.root)
-    layout = prepare(VARIANT, BuildOptions(platform=PLATFORMS[0]), root=carried.here.root).kept_layout
+    load(Project(carried.here.root), carried.file, carried.vouched)
+    layout = prepare(Project(carried.here.root), VARIANT, BuildOptions(platform=PLATFORMS[0])).kept_layout
     assert layout
     index = json.loads((layout / "index.json").read_text())
     index["manifests"][0]["digest"] = f"sha256:{'0' * 64}"
     (layout / "index.json").write_text(json.dumps(index))
     shutil.rmtree(there / "store")
     with pytest.raises(NotReproducibleError, match="this machine built sha256:000"):
-        load(carried.file, carried.vouched, root=carried.here.root)
+        load(Project(carried.here.root), carried.file, carried.vouched)
     assert not (there / "store").exists()
 
 
 @pytest.mark.usefixtures("there")
 def test_what_was_not_built_is_not_bundled(carried: Carried, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no image was built from the current inputs"):
-        create([VARIANT], tmp_path / "a.tar", root=carried.here.root)
+        create(Project(carried.here.root), [VARIANT], tmp_path / "a.tar")
     assert not (tmp_path / "a.tar").exists()
 
 
@@ -217,7 +218,7 @@ def signed(carried: Carried, key: Path, tmp_path_factory: pytest.TempPathFactory
     file = tmp_path_factory.mktemp("signed") / "signed.tar"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
-        created = create([VARIANT], file, key=str(key), root=carried.here.root)
+        created = create(Project(carried.here.root), [VARIANT], file, key=str(key))
     assert (created.signed, created.bundle) == (True, carried.created.bundle)
     return file
 
@@ -233,7 +234,7 @@ def resigned(signed: Path, output: Path, index: bytes = b"", signature: bytes = 
 
 
 def test_who_made_it_is_asked_by_his_key(carried: Carried, signed: Path, key: Path, there: Path) -> None:
-    loaded = load(signed, LoadOptions(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+    loaded = load(Project(carried.here.root), signed, LoadOptions(key=str(key.with_suffix(".pub"))))
     assert loaded.signed
     assert "(signature verified)" in report(loaded)
     assert loaded.files_new == whole(there)
@@ -276,7 +277,7 @@ def test_a_forged_one_is_refused_with_the_reason_before_anything_is_written(
     forged = resigned(signed, tmp_path / "f.tar", forgery.index(archive), forgery.signature(archive, tmp_path))
     before = contents(there)
     with pytest.raises(UntrustedError, match=rf"f\.tar: {forgery.said}"):
-        load(forged, LoadOptions(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+        load(Project(carried.here.root), forged, LoadOptions(key=str(key.with_suffix(".pub"))))
     assert contents(there) == before
 
 
@@ -286,7 +287,7 @@ def test_what_cannot_be_signed_is_not_written(
     monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
     monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
     with pytest.raises(InputError, match=r"--sign .*cosign\.key: .*decryption failed"):
-        create([VARIANT], tmp_path / "a.tar", key=str(key), root=carried.here.root)
+        create(Project(carried.here.root), [VARIANT], tmp_path / "a.tar", key=str(key))
     assert list(tmp_path.glob("*.tar")) == []
 
 
@@ -317,18 +318,18 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
     vendor = vouched._replace(contexts={"vendor": str(folder)})
     folder.mkdir()
     assert "supply it to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 " in report(
-        load(vendored, vouched, root=root)
+        load(Project(root), vendored, vouched)
     )
     with pytest.raises(InputError, match=r"no file installer\.run"):
-        load(vendored, vendor, root=root)
+        load(Project(root), vendored, vendor)
     with pytest.raises(InputError, match="did you mean 'vendor'"):
-        load(vendored, vouched._replace(contexts={"vendr": str(folder)}), root=root)
+        load(Project(root), vendored, vouched._replace(contexts={"vendr": str(folder)}))
     (folder / "installer.run").write_bytes(b"another")
     with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
-        load(vendored, vendor, root=root)
+        load(Project(root), vendored, vendor)
     (folder / "installer.run").write_bytes(b"install")
-    assert load(vendored, vendor, root=root).not_included == ()
-    assert load(vendored, vouched, root=root).not_included == ()
+    assert load(Project(root), vendored, vendor).not_included == ()
+    assert load(Project(root), vendored, vouched).not_included == ()
 
 
 @pytest.fixture(scope="module")

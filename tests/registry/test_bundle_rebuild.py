@@ -14,6 +14,8 @@ import pytest
 from drydock.build import build
 from drydock.build.job import Job, prepare
 from drydock.config.access import Access
+from drydock.config.project import DRYDOCK
+from drydock.core.project import Project
 from drydock.inputs import fetch, images, rootfs
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
@@ -70,7 +72,7 @@ def cut_off() -> Iterator[CutOff]:
 
 @pytest.fixture(scope="module")
 def real() -> Job:
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     build.fetch_contexts(job)  # the small one's base is the real one
     return job
 
@@ -157,6 +159,6 @@ def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: 
     texts = [path.read_text() for path in (on_image.root / "images" / VARIANT).iterdir()]
     config = json.loads((Path(built["layout"]) / "index.json").read_text())
     assert not [text for text in (*texts, json.dumps(config)) if registry.host in text]
-    assert lockfile.read_lock(lockfile.path_of(on_image.root, VARIANT)).platforms[
+    assert lockfile.read_lock(lockfile.path_of(Project(on_image.root), VARIANT)).platforms[
         "linux/amd64"
     ].base.digest == oci.read_digest(on_image.base)

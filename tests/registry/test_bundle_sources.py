@@ -15,6 +15,7 @@ from drydock.bundle.create import create
 from drydock.bundle.load import LoadOptions, load, read_bundle
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.inputs import git_objects, sources
 from drydock.inputs.store import Store
 from drydock.inputs.wheels import Environment
@@ -61,7 +62,7 @@ class Carried:
 
     def __init__(self, folder: Path) -> None:
         self.here, self.file = Compiled(folder / "here"), folder / "all.tar"
-        create([VARIANT], self.file, root=self.here.root)
+        create(Project(self.here.root), [VARIANT], self.file)
         self.vouched = LoadOptions(digest=Archive(self.file).digest)
         (folder / "here" / "upstream").rename(folder / "gone")
 
@@ -118,20 +119,20 @@ def planted(store: Store) -> list[str]:
 
 
 def test_another_machine_compiles_the_files_of_the_commit(carried: Carried, there: Store) -> None:
-    loaded = load(carried.file, carried.vouched, root=carried.here.root)
+    loaded = load(Project(carried.here.root), carried.file, carried.vouched)
     assert loaded.images[0].rebuildable
     folder = sources.folder(carried.here.source, TARGET, there)
     assert [path.name for path in folder.iterdir()] == ["setup.py"]
     assert (folder / "setup.py").read_text() == "print('one')\n"
-    assert load(carried.file, carried.vouched, root=carried.here.root).files_new == 0
-    create([VARIANT], there.home / "again.tar", root=carried.here.root)
+    assert load(Project(carried.here.root), carried.file, carried.vouched).files_new == 0
+    create(Project(carried.here.root), [VARIANT], there.home / "again.tar")
     assert (there.home / "again.tar").read_bytes() == carried.file.read_bytes()
 
 
 def test_source_code_that_is_no_objects_of_git_is_refused(carried: Carried, there: Store, tmp_path: Path) -> None:
     forged = carried.forged(tmp_path / "forged.tar", blob(b"a tree"), TAR, str(carried.here.source.commit))
     with pytest.raises(InputError, match="unsupported input type"):
-        load(forged, LoadOptions(digest=Archive(forged).digest), root=carried.here.root)
+        load(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
     assert planted(there) == []
 
 
@@ -139,16 +140,16 @@ def test_objects_of_another_commit_are_refused(carried: Carried, there: Store, t
     commit = str(carried.here.source.commit)
     forged = carried.forged(tmp_path / "forged.tar", poisoned_pack(tmp_path), SOURCE, commit)
     with pytest.raises(FetchError, match=f"not the objects of commit {commit}"):
-        load(forged, LoadOptions(digest=Archive(forged).digest), root=carried.here.root)
+        load(Project(carried.here.root), forged, LoadOptions(digest=Archive(forged).digest))
     assert planted(there) == []
 
 
 def test_changed_objects_are_not_bundled(carried: Carried, there: Store, tmp_path: Path) -> None:
-    load(carried.file, carried.vouched, root=carried.here.root)
+    load(Project(carried.here.root), carried.file, carried.vouched)
     pack = git_objects.path(str(carried.here.source.commit), there)
     pack.write_bytes(bytes(poisoned_pack(tmp_path).source))  # type: ignore[arg-type] - it is in memory
     with pytest.raises(FetchError, match="was changed on the disk"):
-        create([VARIANT], tmp_path / "b.tar", root=carried.here.root)
+        create(Project(carried.here.root), [VARIANT], tmp_path / "b.tar")
     assert not (tmp_path / "b.tar").exists()
     assert not pack.exists()
     assert os.listdir(pack.parent) == ["lock"]  # noqa: PTH208 - names alone

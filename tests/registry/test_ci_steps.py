@@ -14,6 +14,7 @@ import yaml
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.repo.ci import workflow
 from drydock.repo.ci.release import PASSWORD, USER
 from tests.support.git import git
@@ -49,7 +50,7 @@ class Runner:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
     """The small repository, committed twice: its entrypoint changed in between."""
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     build.fetch_contexts(job)  # its base is the real one
     found = Small(tmp_path, job.lock)
     (found.root / "inv").write_text(f'#!/bin/sh\nexec {sys.executable} -m invoke "$@"\n')

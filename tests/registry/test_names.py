@@ -12,6 +12,7 @@ import pytest
 from drydock.attest import documents, signing
 from drydock.attest.signing import Trust
 from drydock.core.errors import UntrustedError
+from drydock.core.project import Project
 from drydock.examine import verify_published
 from drydock.oci.reference import parse
 from drydock.publish import bindings
@@ -38,7 +39,7 @@ def test_a_tag_that_was_never_published_is_refused(signed: Signed) -> None:
         assert "no tag.json binds the tag latest" in signed.refused(reference)
     with pytest.raises(UntrustedError, match=r"no tag\.json binds the tag latest"):
         verify_published.verify_reference(
-            signed.where, verify_published.VerifyOptions(rebuild=False), root=signed.local.root
+            Project(signed.local.root), signed.where, verify_published.VerifyOptions(rebuild=False)
         )
     assert signed.verify(f"{signed.where}@{signed.done.digest}").digest == signed.done.digest
 
@@ -50,7 +51,7 @@ def test_a_copy_in_another_repository_is_refused(signed: Signed) -> None:
     for name in (f":{VARIANT}-1.0.0", ":stable", f"@{signed.done.digest}"):
         assert f"verify with --mirror-of {signed.where}" in signed.refused(f"{copy}{name}")
         options = verify_published.VerifyOptions(Trust(key=signed.public), rebuild=False, mirror_of=signed.where)
-        found = verify_published.verify_reference(f"{copy}{name}", options, root=signed.local.root)
+        found = verify_published.verify_reference(Project(signed.local.root), f"{copy}{name}", options)
         assert found.digest == signed.done.digest
 
 
@@ -73,11 +74,11 @@ def test_a_frozen_channel_and_an_expired_release_are_refused(
     signed.next_release(tmp_path, key, expires=30)
     options = verify_published.VerifyOptions(Trust(key=signed.public), rebuild=False, max_age=10)
     channel, release = f"{signed.where}:stable", f"{signed.where}:{VARIANT}-1.0.1"
-    assert not verify_published.verify_reference(channel, options, root=signed.local.root).not_shown[1:]
+    assert not verify_published.verify_reference(Project(signed.local.root), channel, options).not_shown[1:]
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 11 * DAY)
     with pytest.raises(UntrustedError, match="more than 10 days ago"):
-        verify_published.verify_reference(channel, options, root=signed.local.root)
+        verify_published.verify_reference(Project(signed.local.root), channel, options)
     signed.verify(channel)
     signed.verify(release)
     monkeypatch.setattr(time, "time", lambda: real() + 31 * DAY)
@@ -108,7 +109,9 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
     assert signed.verify().digest == signed.done.digest
     assert "published before channels were signed" in signed.refused(f"{signed.where}:stable")
     publish(
-        VARIANT, PublishOptions(signed.where.rpartition("/")[0], channel="stable", key=str(key)), root=signed.local.root
+        Project(signed.local.root),
+        VARIANT,
+        PublishOptions(signed.where.rpartition("/")[0], channel="stable", key=str(key)),
     )
     assert signed.verify(f"{signed.where}:stable").digest == signed.done.digest
 
@@ -139,4 +142,4 @@ def test_an_index_with_two_images_for_a_platform_is_refused(signed: Signed, tmp_
         ((dict.fromkeys(amd64, "unknown"), amd64), "the index has entries for no platform"),
     ):
         with pytest.raises(UntrustedError, match=problem):
-            verify_published.verify_reference(pushed(*platforms), options, root=signed.local.root)
+            verify_published.verify_reference(Project(signed.local.root), pushed(*platforms), options)

@@ -17,6 +17,7 @@ import pytest
 from drydock.attest import documents, signing
 from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
+from drydock.core.project import Project
 from drydock.oci.reference import parse
 from drydock.publish import bindings
 from drydock.publish.push import Published, PublishOptions, built, publish
@@ -36,7 +37,7 @@ def repository(registry: Registry, path: str, state: Path) -> Repository:
 
 def test_blobs_then_manifests_then_tags(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     done = publish(
-        VARIANT, PublishOptions(f"{registry.host}/first", release="1.0.0", channel="stable"), root=local.root
+        Project(local.root), VARIANT, PublishOptions(f"{registry.host}/first", release="1.0.0", channel="stable")
     )
     there = repository(registry, "first/cpu", tmp_path).manifests
     assert set(done.platforms) == {"linux/amd64", "linux/arm64"}
@@ -55,37 +56,37 @@ def test_blobs_then_manifests_then_tags(registry: Registry, local: LocalReposito
 
 def test_a_second_time_nothing_travels_and_nothing_moves(registry: Registry, local: LocalRepository) -> None:
     options = PublishOptions(f"{registry.host}/second", release="1.0.0")
-    first, again = (publish(VARIANT, options, root=local.root) for _ in range(2))
+    first, again = (publish(Project(local.root), VARIANT, options) for _ in range(2))
     assert first.bytes_sent > 0
     assert (again.bytes_sent, again.blobs["uploaded"], again.digest) == (0, 0, first.digest)
     assert [tag.moves for tag in again.tags] == [False]
 
 
 def test_what_another_repository_holds_is_mounted(registry: Registry, local: LocalRepository) -> None:
-    publish(VARIANT, PublishOptions(f"{registry.host}/mounts/a"), root=local.root)
-    done = publish(VARIANT, PublishOptions(f"{registry.host}/mounts/b"), root=local.root)
+    publish(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/a"))
+    done = publish(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/mounts/b"))
     assert (done.bytes_sent, done.blobs["uploaded"]) == (0, 0)
     assert done.blobs["mounted"] > 0
 
 
 def test_a_dry_run_changes_nothing(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     options = PublishOptions(f"{registry.host}/dry", release="1.0.0", dry_run=True)
-    done = publish(VARIANT, options, root=local.root)
+    done = publish(Project(local.root), VARIANT, options)
     assert (done.dry_run, done.blobs["present"], done.bytes_sent > 0) == (True, 0, True)
     assert repository(registry, "dry/cpu", tmp_path).manifests.tags() == ()
 
 
 def test_a_release_never_moves_and_a_channel_does(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     where = f"{registry.host}/moving"
-    first = publish(VARIANT, PublishOptions(where, release="1.0.0", channel="edge"), root=local.root)
+    first = publish(Project(local.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
     other = LocalRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
     with pytest.raises(TagError, match=f"already names {first.digest}") as caught:
-        publish(VARIANT, PublishOptions(where, release="1.0.0", channel="edge"), root=other.root)
+        publish(Project(other.root), VARIANT, PublishOptions(where, release="1.0.0", channel="edge"))
     assert caught.value.code == 12
     there = repository(registry, "moving/cpu", tmp_path).manifests
     assert there.digest("edge") == first.digest
-    second = publish(VARIANT, PublishOptions(where, release="1.0.1", channel="edge"), root=other.root)
+    second = publish(Project(other.root), VARIANT, PublishOptions(where, release="1.0.1", channel="edge"))
     assert {tag.tag: tag.was for tag in second.tags} == {
         f"{VARIANT}-1.0.1": None,
         f"{VARIANT}-edge": first.digest,
@@ -109,7 +110,7 @@ def test_a_channel_counts_on_from_what_our_key_signed(
 ) -> None:
     where = f"{registry.host}/channels"
     options = PublishOptions(where, release="1.4.0", channel="stable", key=str(key))
-    first = publish(VARIANT, options, root=local.root)
+    first = publish(Project(local.root), VARIANT, options)
     mine = channel_of(registry, tmp_path)
     assert (mine.repository, mine.image, dict(mine.platforms)) == (f"{where}/cpu", first.digest, first.platforms)
     assert (mine.release, mine.variant) == ("1.4.0", VARIANT)
@@ -122,7 +123,7 @@ def test_a_channel_counts_on_from_what_our_key_signed(
     ).attached()
     for data in (planted.data, b"{}"):
         there.refer(manifest, planted.media_type, data, planted.name)
-    publish(VARIANT, options._replace(release="1.4.0"), root=local.root)
+    publish(Project(local.root), VARIANT, options._replace(release="1.4.0"))
     signed = signing.signed_by(
         [there.where.at(item.manifest) for item in there.documents(first.digest, (documents.TAG,))],
         signing.Signer(str(key)),
@@ -141,28 +142,28 @@ def test_an_older_release_does_not_take_a_channel_back(
     registry: Registry, local: LocalRepository, key: Path, tmp_path: Path
 ) -> None:
     options = PublishOptions(f"{registry.host}/channels/old", release="1.4.0", channel="stable", key=str(key))
-    publish(VARIANT, options, root=local.root)
+    publish(Project(local.root), VARIANT, options)
     other = LocalRepository(tmp_path / "other", salt="older")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
     older = options._replace(release="1.3.1")
     with pytest.raises(TagError, match=r"names release 1\.4\.0, cannot move it back to 1\.3\.1"):
-        publish(VARIANT, older, root=other.root)
+        publish(Project(other.root), VARIANT, older)
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest(f"{VARIANT}-1.3.1") is None
-    publish(VARIANT, older._replace(channel=""), root=other.root)
-    back = publish(VARIANT, older._replace(allow_rollback=True), root=other.root)
+    publish(Project(other.root), VARIANT, older._replace(channel=""))
+    back = publish(Project(other.root), VARIANT, older._replace(allow_rollback=True))
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest("stable") == back.digest
 
 
 @pytest.mark.parametrize("days", [-1, 36501])
 def test_a_tag_expires_in_a_number_of_days(registry: Registry, local: LocalRepository, days: int) -> None:
     with pytest.raises(InputError, match=f"--expires {days}: expected a number of days, from 1"):
-        publish(VARIANT, PublishOptions(registry.host, expires=days), root=local.root)
+        publish(Project(local.root), VARIANT, PublishOptions(registry.host, expires=days))
 
 
 def test_what_was_not_built_is_not_published(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     os.environ["DRYDOCK_CACHE"] = str(tmp_path / "empty")
     with pytest.raises(InputError, match="no image was built"):
-        publish(VARIANT, PublishOptions(registry.host), root=local.root)
+        publish(Project(local.root), VARIANT, PublishOptions(registry.host))
 
 
 def test_a_changed_manifest_is_not_published(local: LocalRepository) -> None:
@@ -171,7 +172,7 @@ def test_a_changed_manifest_is_not_published(local: LocalRepository) -> None:
     with (layout / "blobs" / digest.replace(":", "/")).open("ab") as file:
         file.write(b" ")
     with pytest.raises(RegistryError, match="changed on the disk"):
-        built(local.variant, local.root)
+        built(Project(local.root), local.variant)
 
 
 def test_a_changed_layer_is_not_published_and_no_tag_is_set(
@@ -180,7 +181,7 @@ def test_a_changed_layer_is_not_published_and_no_tag_is_set(
     layer = max((local.layout("linux/arm64") / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     layer.write_bytes(b"x" + layer.read_bytes()[1:])
     with pytest.raises(RegistryError, match="changed on the disk"):
-        publish(VARIANT, PublishOptions(f"{registry.host}/damaged"), root=local.root)
+        publish(Project(local.root), VARIANT, PublishOptions(f"{registry.host}/damaged"))
     assert repository(registry, "damaged/cpu", tmp_path).manifests.tags() == ()
 
 
@@ -242,7 +243,7 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
             monkeypatch.setattr(client, "ATTEMPTS", 2)
             monkeypatch.setenv("DRYDOCK_CACHE", str(local.cache))
             with pytest.raises(RegistryError, match="the registry answered 5") as caught:
-                publish(VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"), root=local.root)
+                publish(Project(local.root), VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"))
             assert caught.value.code == 10
             assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
         finally:

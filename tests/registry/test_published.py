@@ -11,6 +11,7 @@ import pytest
 from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
 from drydock.core.errors import UntrustedError
+from drydock.core.project import Project
 from drydock.examine import image as inspection
 from drydock.examine import image_diff, verify_published
 from drydock.examine.remote_image import open_image
@@ -33,20 +34,22 @@ def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
     before = open_image(signed.image).documents(signed.digest, documents.FILE_NAMES)
-    publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.local.root)
+    publish(Project(signed.local.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"))
     assert open_image(signed.image).documents(signed.digest, documents.FILE_NAMES) == before
     signed.verify()
 
 
 def test_a_digest_that_was_recorded_again_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
-    path = lockfile.path_of(signed.local.root, VARIANT)
+    path = lockfile.path_of(Project(signed.local.root), VARIANT)
     pins = signed.local.lock.platforms[AMD64]
     inputs = signed.local.job(AMD64).inputs_sha256
     image = LockedImage(digest=signed.digest, inputs_sha256=inputs, buildkit="v2", buildx="v2")
     platforms = {AMD64: pins.model_copy(update={"image": image})}
     lockfile.write_lock(path, signed.local.lock.model_copy(update={"platforms": platforms}))
     publish(
-        VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.local.root
+        Project(signed.local.root),
+        VARIANT,
+        PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)),
     )
     found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
     assert len(found) == 2
@@ -148,14 +151,14 @@ def test_an_identity_signs_and_is_verified_without_the_services(
     registry: Registry, local: LocalRepository, sigstore: Sigstore, tmp_path: Path
 ) -> None:
     options = PublishOptions(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
-    done = publish(VARIANT, options, root=local.root)
+    done = publish(Project(local.root), VARIANT, options)
     sigstore.stop()
     image = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
 
     def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> verify_published.Trusted:
         wanted = Trust(identity=who, issuer=issuer, root=root)
         return verify_published.verify_reference(
-            image, verify_published.VerifyOptions(wanted, rebuild=False), root=local.root
+            Project(local.root), image, verify_published.VerifyOptions(wanted, rebuild=False)
         )
 
     assert verify("release@example.com").digest == done.digest
@@ -171,7 +174,7 @@ def test_an_identity_signs_and_is_verified_without_the_services(
 
 def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
     found = verify_published.verify_reference(
-        signed.image, verify_published.VerifyOptions(rebuild=False), root=signed.local.root
+        Project(signed.local.root), signed.image, verify_published.VerifyOptions(rebuild=False)
     )
     assert any("signatures: no --key" in line for line in found.not_shown)
 
@@ -199,7 +202,7 @@ def test_inspect(signed: Signed) -> None:
 def test_diff(signed: Signed, tmp_path: Path) -> None:
     other = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    later = publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
+    later = publish(Project(other.root), VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1"))
     found = image_diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
     assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
     assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}

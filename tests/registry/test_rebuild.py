@@ -14,7 +14,9 @@ import pytest
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.build.standins import SERVED
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import NotReproducibleError
+from drydock.core.project import Project
 from drydock.examine import audit
 from drydock.examine.verify_published import VerifyOptions, verify_reference
 from drydock.model.locked import Lock
@@ -29,7 +31,7 @@ from tests.support.small_image import VARIANT, Small
 @pytest.fixture(scope="module")
 def real() -> Lock:
     """The CPU variant's lock, whose base is in the store."""
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     build.fetch_contexts(job)
     return job.lock
 
@@ -44,7 +46,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, real: Lock) -> Small:
 @pytest.fixture
 def done(registry: Registry, small: Small, monkeypatch: pytest.MonkeyPatch) -> Published:
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    return publish(VARIANT, PublishOptions(f"{registry.host}/small", release="1.0.0"), root=small.root)
+    return publish(Project(small.root), VARIANT, PublishOptions(f"{registry.host}/small", release="1.0.0"))
 
 
 @contextlib.contextmanager
@@ -84,7 +86,7 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
     small = Small(tmp_path / "small", real, row)
     small.record(small.build()["digest"])
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    done = publish(VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0"), root=small.root)
+    done = publish(Project(small.root), VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0"))
     with pulled(done.image) as image:
         ran = run(image, write_model(tmp_path / "model"), "serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec",
                   "--model", MODEL)  # fmt: skip
@@ -92,12 +94,12 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
         argv = json.loads(ran.stdout.splitlines()[-1])["argv"]
         assert argv[argv.index("--model") + 1] == MODEL
     tag = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
-    assert verify_reference(tag, VerifyOptions(), root=small.root).rebuilt == done.digest
-    assert audit.audit(prepare(VARIANT, root=small.root)).findings == ()
+    assert verify_reference(Project(small.root), tag, VerifyOptions()).rebuilt == done.digest
+    assert audit.audit(prepare(Project(small.root), VARIANT)).findings == ()
 
 
 def test_a_third_party_builds_the_same_digest(done: Published, small: Small, registry: Registry) -> None:
-    found = verify_reference(f"{registry.host}/small/cpu:{VARIANT}-1.0.0", VerifyOptions(), root=small.root)
+    found = verify_reference(Project(small.root), f"{registry.host}/small/cpu:{VARIANT}-1.0.0", VerifyOptions())
     assert found.rebuilt == done.digest
 
 
@@ -109,7 +111,7 @@ def test_another_entrypoint_is_another_digest_and_the_difference_is_named(
     module.write_text(f"{text}# changed\n")
     try:
         with pytest.raises(NotReproducibleError, match=r"entrypoints/core/errors\.py: content"):
-            verify_reference(f"{registry.host}/small/cpu@{done.digest}", VerifyOptions(), root=small.root)
+            verify_reference(Project(small.root), f"{registry.host}/small/cpu@{done.digest}", VerifyOptions())
     finally:
         module.write_text(text)
     assert json.loads((small.root / "images" / VARIANT / "lock.json").read_text())["variant"] == VARIANT

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.model.variant import Variant
@@ -67,7 +68,7 @@ RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVI
 
 def variant(run: Run) -> Variant:
     """Return the CPU variant, run otherwise."""
-    return find(read_matrix(ROOT), "cpu").model_copy(update={"run": run})
+    return find(read_matrix(DRYDOCK), "cpu").model_copy(update={"run": run})
 
 
 def machine(folder: Path, files: Iterable[str] = (), groups: str = "") -> Machine:

@@ -27,8 +27,10 @@ from drydock.build import render
 from drydock.build.job import BuildOptions, Job, entrypoint_files, prepare
 from drydock.build.standins import wheel
 from drydock.config import matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.oci import layout as oci
@@ -63,12 +65,12 @@ class LocalRepository:
     def __init__(self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS, salt: str = "", size: int = 0) -> None:
         self.root, self.cache, self._salt, self._size = folder / "repository", folder / "cache", salt, size
         self._copy(platforms)
-        self.variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
+        self.variant = matrix.find(matrix.read_matrix(Project(self.root)), VARIANT)
         self.wheels = self._wheels()
-        path = lockfile.path_of(self.root, VARIANT)
+        path = lockfile.path_of(Project(self.root), VARIANT)
         lockfile.write_lock(path, self._locked())
         self.lock = lockfile.read_lock(path)
-        render.write(self.root, self.variant, self.lock)
+        render.write(Project(self.root), self.variant, self.lock)
         for platform in platforms:
             self.record(platform, oci.read_digest(self.write_build(platform)))
 
@@ -91,13 +93,13 @@ class LocalRepository:
 
     def layout(self, platform: str) -> Path:
         """Return the layout of a platform's image."""
-        found = prepare(VARIANT, BuildOptions(platform=platform), root=self.root).kept_layout
+        found = prepare(Project(self.root), VARIANT, BuildOptions(platform=platform)).kept_layout
         assert found
         return found
 
     def job(self, platform: str) -> Job:
         """Return the job of a platform."""
-        return prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+        return prepare(Project(self.root), VARIANT, BuildOptions(platform=platform))
 
     def write_build(self, platform: str, change: Change = lambda *_: None) -> Path:
         """Write an image to the folder in which the build keeps it, with changes by an attacker; return the folder."""
@@ -139,7 +141,7 @@ class LocalRepository:
         }
 
     def _locked(self) -> Lock:
-        real = lockfile.read_lock(lockfile.path_of(ROOT, VARIANT))
+        real = lockfile.read_lock(lockfile.path_of(DRYDOCK, VARIANT))
         pins = real.platforms[PLATFORMS[0]]
         layers = {layer: (_pin(*found),) for layer, found in self.wheels.items()}
         base = pins.base
@@ -159,7 +161,7 @@ class LocalRepository:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         site |= self._alias()
         profile = render.profile_text(self.variant).encode()
-        own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(self.root).items()}
+        own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(Project(self.root)).items()}
         filler = hashlib.shake_128(self._salt.encode()).digest(self._size)
         own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm-flags.json": filler}
         return [_debian(pins.base), site, own]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import docker
 
+from drydock.config.project import DRYDOCK
 from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.prove import demo_topology, smollm2
@@ -53,7 +54,7 @@ class Cluster:
 
     def __init__(self, file: Path, output: Path) -> None:
         self.plan, self.folder, self.project = read_plan(file), output, f"drydock-{up.name_of(file)}"
-        self.shown = up.up(file, Options("compose", output=str(output), seconds=420))
+        self.shown = up.up(DRYDOCK, file, Options("compose", output=str(output), seconds=420))
         self.ask = partial(known_answer.ask, key=demo_topology.key_in(output))
 
     @property
@@ -123,7 +124,7 @@ def started(file: Path, output: Path) -> Iterator[Cluster]:
     try:
         yield Cluster(file, output)
     finally:
-        up.down(file, Options(output=str(output)))
+        up.down(DRYDOCK, file, Options(output=str(output)))
         demo_topology.remove_volumes(f"drydock-{up.name_of(file)}")
 
 
@@ -219,7 +220,7 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Pat
         wanted["router"]["timeout"] = ROUTER_TIMEOUT
     source = folder / f"{name}.yaml"
     source.write_text(json.dumps(wanted))
-    plan = demo_topology.with_images(topologies.planned(source), *images)
+    plan = demo_topology.with_images(topologies.planned(DRYDOCK, source), *images)
     text = re.sub(r'(kv_lease_duration\\*":) ?\d+', rf"\g<1>{LEASE}", dumps(dump(plan)))
     file = folder / f"{name}.json"
     file.write_text(text)

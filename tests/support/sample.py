@@ -10,7 +10,7 @@ from typing import Any
 
 from drydock.build.render import profile_text
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from entrypoints.checks.findings import tell
 from entrypoints.core.records import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
 
@@ -49,7 +49,7 @@ CACHES = {
 
 KNOWN: dict[str, Any] = {}
 """Every finding that code makes, by id, as the images' profiles have them."""
-for _variant in read_matrix(ROOT):
+for _variant in read_matrix(DRYDOCK):
     KNOWN |= json.loads(profile_text(_variant))["findings"]
 
 PROFILE: dict[str, Any] = {

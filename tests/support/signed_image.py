@@ -12,6 +12,7 @@ from drydock.attest import documents
 from drydock.attest.signing import Trust
 from drydock.config.access import Access
 from drydock.core.errors import UntrustedError
+from drydock.core.project import Project
 from drydock.examine import verify_published
 from drydock.examine.remote_image import open_image
 from drydock.oci.reference import parse
@@ -31,7 +32,7 @@ class Signed:
         self.registry, self.local, self.public = registry, local, str(key.with_suffix(".pub"))
         self.where = f"{registry.host}/{path}/cpu"
         options = PublishOptions(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
-        self.done: Published = publish(VARIANT, options, root=local.root)
+        self.done: Published = publish(Project(local.root), VARIANT, options)
         self.repository = Repository(parse(self.where), Access(), state=local.cache / "tests")
 
     @property
@@ -45,7 +46,7 @@ class Signed:
 
     def verify(self, reference: str = "") -> verify_published.Trusted:
         options = verify_published.VerifyOptions(Trust(key=self.public), rebuild=False)
-        return verify_published.verify_reference(reference or self.image, options, root=self.local.root)
+        return verify_published.verify_reference(Project(self.local.root), reference or self.image, options)
 
     def documents(self) -> dict[str, Any]:
         image = open_image(self.image)
@@ -64,7 +65,7 @@ class Signed:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DRYDOCK_CACHE", str(other.cache))
             settings = {"release": "1.0.1", "channel": "stable", "key": str(key), **changes}
-            return publish(VARIANT, PublishOptions(self.where.rpartition("/")[0], **settings), root=other.root)
+            return publish(Project(other.root), VARIANT, PublishOptions(self.where.rpartition("/")[0], **settings))
 
     def move(self, tag: str, digest: str) -> None:
         """Set a tag as somebody with the registry's password can."""

@@ -17,6 +17,7 @@ from drydock.build.job import prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT, cache_home
+from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
 from drydock.lock.pin import split
@@ -72,7 +73,7 @@ class Small:
         (self.root / "matrix.yaml").write_text(text.replace(f"  {row}:", f"  {VARIANT}:"))
 
     def _lock(self, real: Lock) -> None:
-        variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
+        variant = matrix.find(matrix.read_matrix(Project(self.root)), VARIANT)
         vllm = variant.vllm.distribution
         modules = stub_vllm() if variant.accelerator == "cpu" else standins.stub_vllm(variant.module)
         layers = split(variant, [locked(vllm, variant.vllm.version, modules)])
@@ -86,7 +87,7 @@ class Small:
             "inputs_sha256": checksum(lockfile.inputs(variant)),
             "platforms": platforms,
         }
-        lockfile.write_lock(lockfile.path_of(self.root, VARIANT), real.model_copy(update=update))
+        lockfile.write_lock(lockfile.path_of(Project(self.root), VARIANT), real.model_copy(update=update))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -113,7 +114,7 @@ class Small:
 
     def start_build(self, **changes: str) -> subprocess.Popen[str]:
         """Start a build from nothing, offline, that loads nothing into the engine."""
-        return self.start("drydock", VARIANT, "linux/amd64", **changes)
+        return self.start("drydock", VARIANT, "linux/amd64", "", str(self.root), **changes)
 
     def build(self, **changes: str) -> dict[str, Any]:
         """Build from nothing and return what came out."""
@@ -124,7 +125,7 @@ class Small:
 
     def record(self, digest: str) -> None:
         """Record the digest of what was built, so that it can be published."""
-        record(prepare(VARIANT, root=self.root), digest)
+        record(prepare(Project(self.root), VARIANT), digest)
 
     def leftovers(self) -> list[str]:
         """Return what a broken-off build left among the layouts, after a good one has tidied up."""

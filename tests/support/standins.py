@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import build, buildx, plan, standins
+from drydock.config.project import DRYDOCK
 from drydock.model.variant import Variant
 
 PLATFORM = "linux/amd64"
@@ -26,7 +27,7 @@ def bake(variants: Iterable[Variant], output: Callable[[Variant], str] = into_en
     """Build stand-ins from one bake file, so that BuildKit shares what they have in common."""
     targets: dict[str, Any] = {}
     for variant in variants:
-        job = standins.stand_in(variant.id)
+        job = standins.stand_in(DRYDOCK, variant.id)
         made = build.bake_file(job, build.fetch_contexts(job), Path("/"))["target"]
         targets |= {name: target | {"output": [output(variant)]} for name, target in made.items()}
     buildx.bake({"group": {"default": {"targets": [*targets]}}, "target": targets})

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
@@ -22,11 +23,11 @@ MODEL = "/srv/models/smollm2"
 
 @cache
 def variant(target: str) -> Variant:
-    return find(read_matrix(ROOT), target)
+    return find(read_matrix(DRYDOCK), target)
 
 
 def accelerators() -> list[str]:
-    return sorted({item.accelerator for item in read_matrix(ROOT)})
+    return sorted({item.accelerator for item in read_matrix(DRYDOCK)})
 
 
 def plan(

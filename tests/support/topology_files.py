@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
+from drydock.config.project import DRYDOCK  # noqa: E402
 from drydock.core.files import dumps  # noqa: E402
 from drydock.topology.entrypoint_client import Entrypoint, model_folder  # noqa: E402
 from drydock.topology.plan import Images, plan  # noqa: E402
@@ -108,10 +109,10 @@ def _write_weights(path: Path) -> None:
 def planned(path: Path, folder: Path, target: str = "") -> TopologyPlan:
     """Plan a topology; its model is written into `folder` and read there."""
     read = read_topology(path)
-    variant = find(read_matrix(ROOT), target or read.topology.target or "")
+    variant = find(read_matrix(DRYDOCK), target or read.topology.target or "")
     name = SMOLLM2 if read.topology.model.startswith("/") else read.topology.model
     with model_folder(read.topology.model, str(write_model(folder / "model", name))) as (model, hub):
-        return plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(variant, hub), model)
+        return plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant, hub), model)
 
 
 def examples() -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 from drydock.prove import demo_topology
@@ -39,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def images() -> tuple[str, str]:
     """The images of servers and router."""
-    return build.build(prepare("cpu")).image, build.build(prepare("router")).image
+    return build.build(prepare(DRYDOCK, "cpu")).image, build.build(prepare(DRYDOCK, "router")).image
 
 
 @pytest.fixture(scope="session")

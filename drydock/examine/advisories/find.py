@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from drydock.core.console import emit
 from drydock.core.errors import AdvisoryError, NotAskedError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.examine.advisories.databases import Database, OsvFiles, OsvService
 from drydock.examine.advisories.record import (
     PYPI,
@@ -32,11 +33,11 @@ RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
 
 
 def audit(
-    root: Path, variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool
+    project: Project, variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool
 ) -> None:
     """Print the known vulnerabilities of locks. Raises AdvisoryError or NotAskedError."""
     database = OsvFiles([Path(name) for name in databases]) if databases else OsvService()
-    found = find(root, variants, database, ignored)
+    found = find(project, variants, database, ignored)
     emit(dumps(dump(found)) if json else text(found))
     raise_if_found(found)
 
@@ -56,9 +57,9 @@ def raise_if_found(found: Advisories) -> None:
         )
 
 
-def find(root: Path, variants: Iterable[Variant], database: Database, ignored: Sequence[str] = ()) -> Advisories:
+def find(project: Project, variants: Iterable[Variant], database: Database, ignored: Sequence[str] = ()) -> Advisories:
     """Look up what the locks of variants pin. Raises StaleError, and InputError for a damaged database."""
-    pinned = read_pinned(root, variants)
+    pinned = read_pinned(project, variants)
     answers = database.ask(tuple(pinned.subjects))
     known = [
         KnownVulnerability(
@@ -94,12 +95,12 @@ class PinnedPackages(NamedTuple):
     not_covered: tuple[NotChecked, ...]
 
 
-def read_pinned(root: Path, variants: Iterable[Variant]) -> PinnedPackages:
+def read_pinned(project: Project, variants: Iterable[Variant]) -> PinnedPackages:
     """Read the locks of variants. Raises StaleError."""
     packages: dict[PinnedPackage, dict[str, None]] = {}
     rest: dict[tuple[str, str], dict[str, None]] = {}
     for variant in variants:
-        lock = lockfile.read_lock(lockfile.path_of(root, variant.id))
+        lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
         for pins in lock.platforms.values():
             for subject in subjects(variant, pins):
                 packages.setdefault(subject, {})[variant.id] = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from packaging.version import Version
@@ -12,6 +11,7 @@ from packaging.version import Version
 from drydock.core.console import emit, log
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.inputs import wheels as resolve
 from drydock.inputs.uv import Environment, ResolveRequest
 from drydock.lock import lockfile
@@ -30,9 +30,9 @@ Pins = Mapping[str, tuple[str, str]]
 """Name → version and sha256."""
 
 
-def outdated(root: Path, variants: Iterable[Variant], *, json: bool) -> None:
+def outdated(project: Project, variants: Iterable[Variant], *, json: bool) -> None:
     """Print what has drifted, as text or JSON. Raises StaleError for a stale lock, and what `settle` raises."""
-    found = find(root, variants, LiveUpstream())
+    found = find(project, variants, LiveUpstream())
     emit(dumps(dump(found)) if json else text(found))
     raise_if_found(found)
 
@@ -49,11 +49,11 @@ def raise_if_found(drift: Drift) -> None:
         )
 
 
-def find(root: Path, variants: Iterable[Variant], upstream: Upstream) -> Drift:
+def find(project: Project, variants: Iterable[Variant], upstream: Upstream) -> Drift:
     """Compare each variant's lock with what is upstream today. Raises StaleError for a stale lock."""
     notes = Notes()
     for variant in variants:
-        pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
+        pins = lockfile.read_lock(lockfile.path_of(project, variant.id))
         lockfile.check(variant, pins)
         for platform in variant.platforms:
             log(f"{variant.id}: looking up the newest versions for {platform}")

@@ -20,6 +20,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError, nearest
 from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
@@ -65,16 +66,16 @@ class Selection(NamedTuple):
     """Architectures, with spaces between, whose runners have disk for every variant; others count as hosted runners."""
 
 
-def report(root: Path, since: str, selection: Selection, *, json: bool, github: bool) -> str:
+def report(project: Project, since: str, selection: Selection, *, json: bool, github: bool) -> str:
     """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
 
     Raises InputError if `only` names a variant that cannot be built.
     """
-    variants = read_matrix(root)
+    variants = read_matrix(project)
     named = selection.only if selection.only not in (CHANGED, ALL) else ""
     one, large = selection.target or named, _architectures(selection.large)
     since = since if selection.only == CHANGED else ""
-    found = changes(root, [find(variants, one)] if one else variants, since, large)
+    found = changes(project, [find(variants, one)] if one else variants, since, large)
     if named and found.left_out:
         raise InputError(*(f"{row.variant}: {row.why}" for row in found.left_out), hint=LARGE_HINT)
     for row in found.changed:
@@ -88,19 +89,19 @@ def report(root: Path, since: str, selection: Selection, *, json: bool, github: 
 
 
 def changes(
-    root: Path, variants: Sequence[Variant], since: str, large: Collection[str] = tuple(ARCHITECTURES.values())
+    project: Project, variants: Sequence[Variant], since: str, large: Collection[str] = tuple(ARCHITECTURES.values())
 ) -> Changes:
     """Compare every variant that CI builds with its state at a commit.
 
     A changed variant is left out if it does not fit a hosted runner and its architecture is not in `large`.
     """
-    built, left_out = rows(root, variants)
+    built, left_out = rows(project, variants)
     known = {variant.id: variant for variant in variants}
     try:
-        old, reason = _at(root, since), "new, or its earlier inputs are incomplete"
+        old, reason = _at(project, since), "new, or its earlier inputs are incomplete"
     except DrydockError as error:
         old, reason = {}, f"cannot compare with an earlier commit: {error.problems[0]}"
-    found = [(row, why(old.get(row.variant, ""), sums(root, known[row.variant], row), reason)) for row in built]
+    found = [(row, why(old.get(row.variant, ""), sums(project, known[row.variant], row), reason)) for row in built]
     too_large = [row for row, text in found if text and not (row.fits or row.arch in large)]
     return Changes(
         since=since,
@@ -133,41 +134,41 @@ def why(old: str, new: str, unknown: str) -> str:
     return f"inputs changed from {old[:12]} to {new[:12]}" if old else unknown
 
 
-def sums(root: Path, variant: Variant, row: CiRow) -> str:
+def sums(project: Project, variant: Variant, row: CiRow) -> str:
     """Return the checksum of the inputs of a variant's image."""
-    pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
-    return Job(variant=variant, lock=pins, platform=row.platform, root=root).inputs_sha256
+    pins = lockfile.read_lock(lockfile.path_of(project, variant.id))
+    return Job(variant=variant, lock=pins, platform=row.platform, project=project).inputs_sha256
 
 
-def _at(root: Path, since: str) -> Mapping[str, str]:
+def _at(project: Project, since: str) -> Mapping[str, str]:
     """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
     if since in ("", NO_COMMIT):
         raise InputError("no earlier commit was given")
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
-        _unpack(root, since, Path(folder))
-        variants = read_matrix(Path(folder))
-        return dict(pair for variant in variants for pair in _old(Path(folder), variant))
+        _unpack(project, since, Path(folder))
+        then = Project(Path(folder), project.below)
+        return dict(pair for variant in read_matrix(then) for pair in _old(then, variant))
 
 
-def _old(folder: Path, variant: Variant) -> list[tuple[str, str]]:
+def _old(then: Project, variant: Variant) -> list[tuple[str, str]]:
     """Return one variant's checksum at the commit; empty if its files were incomplete or did not match."""
     try:
-        built, _ = rows(folder, [variant])
-        return [(row.variant, sums(folder, variant, row)) for row in built]
+        built, _ = rows(then, [variant])
+        return [(row.variant, sums(then, variant, row)) for row in built]
     except (DrydockError, OSError):
         return []  # so it is built, and `why` says so
 
 
-def _unpack(root: Path, since: str, folder: Path) -> None:
+def _unpack(project: Project, since: str, folder: Path) -> None:
     """Write the inputs as they were at a commit into a folder."""
-    there = _git(root, "ls-tree", "--name-only", f"{since}^{{commit}}").decode().split("\n")
-    archive = _git(root, "archive", "--format=tar", since, "--", *(name for name in FOLDERS if name in there))
+    there = _git(project, "ls-tree", "--name-only", f"{since}^{{commit}}").decode().split("\n")
+    archive = _git(project, "archive", "--format=tar", since, "--", *(name for name in FOLDERS if name in there))
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
 
 
-def _git(root: Path, *words: str) -> bytes:
-    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+def _git(project: Project, *words: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(project.root), *words], capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise FetchError(f"git {words[0]}: {said[-1] if said else f'exit {done.returncode}'}")

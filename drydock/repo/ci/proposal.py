@@ -14,6 +14,7 @@ from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, nearest
 from drydock.core.files import dumps, write_atomically
+from drydock.core.project import Project
 from drydock.examine.advisories import find as known
 from drydock.examine.advisories.databases import Database, OsvService
 from drydock.examine.advisories.record import Advisories, changes
@@ -77,30 +78,30 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     return Server(form, f"{url}/{name}.git", env[TOKEN], url.partition("://")[2], name)
 
 
-def propose(root: Path, to: Server, world: Upstream | None = None, database: Database | None = None) -> str:
+def propose(project: Project, to: Server, world: Upstream | None = None, database: Database | None = None) -> str:
     """Lock the drifted and the vulnerable variants that CI builds, push the change and open a request to merge it.
 
     Returns what was done. Raises DriftError if an input drifted that only a change to a stack can fix, AdvisoryError if
     the new locks have known vulnerabilities, NotAskedError if nothing was found but not every source could be checked.
     """
-    _refuse_edits(root)
-    variants, database = matrix.read_matrix(root), database or OsvService()
-    ids = {row.variant for row in rows(root, variants)[0]}
+    _refuse_edits(project)
+    variants, database = matrix.read_matrix(project), database or OsvService()
+    ids = {row.variant for row in rows(project, variants)[0]}
     built = [variant for variant in variants if variant.id in ids]
-    found, before = find(root, built, world or LiveUpstream()), known.find(root, built, database)
+    found, before = find(project, built, world or LiveUpstream()), known.find(project, built, database)
     log(text(found))
     log(summary(before))
     outdated = {change.variant for change in found.drifted} | fixable(before)
-    relocked = relock(root, [variant for variant in variants if variant.id in outdated])
-    after = known.find(root, built, database) if relocked else before
-    if not (relocked and _git(root, "status", "--porcelain", "--", *GENERATED)):
+    relocked = relock(project, [variant for variant in variants if variant.id in outdated])
+    after = known.find(project, built, database) if relocked else before
+    if not (relocked and _git(project, "status", "--porcelain", "--", *GENERATED)):
         raise_if_found(found)
         _settle_known(after)
         return "nothing to propose\n"
     message = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
     body = message[:MAX_BODY]
-    commit = _commit(root, f"{TITLE}\n\n{body}")
-    push(root, to)
+    commit = _commit(project, f"{TITLE}\n\n{body}")
+    push(project, to)
     opened = _open_pull_request(to, body) if to.form == "github" else "GitLab opens the merge request"
     _settle_rest(found)
     _settle_known(after.model_copy(update={"not_asked": ()}))  # the request says what was not asked
@@ -117,26 +118,30 @@ def _settle_known(found: Advisories) -> None:
     known.raise_if_found(found.model_copy(update={"not_covered": ()}))
 
 
-def relock(root: Path, variants: Sequence[Variant]) -> list[Path]:
+def relock(project: Project, variants: Sequence[Variant]) -> list[Path]:
     """Lock and render variants again and remove proofs that no longer apply; return the locks that changed.
 
     If an index or git host is unreachable and a new lock would pin less than the old one, the old lock is kept.
     """
     changed = []
     for variant in variants:
-        path = lockfile.path_of(root, variant.id)
+        path = lockfile.path_of(project, variant.id)
         old, old_bytes = lockfile.read_lock(path), path.read_bytes()
-        if not lockfile.take_newest(root, [variant]):
+        written = lockfile.take_newest(project, [variant])
+        if not written:
             continue
-        new = lockfile.read_lock(path)
+        new = lockfile.read_lock(written[0])
         if pins_less(old, new):
-            write_atomically(path, old_bytes)
+            if written == [path]:
+                write_atomically(path, old_bytes)
+            else:  # the old one is in a lower layer
+                written[0].unlink()
             log(f"{variant.id}: kept the old lock: a pinned input could not be checked")
             continue
-        render.write(root, variant, new)
-        _drop_stale_proof(root, variant, new)
-        changed.append(path)
-    docs.write(root, matrix.read_matrix(root))
+        render.write(project, variant, new)
+        _drop_stale_proof(project, variant, new)
+        changed += written
+    docs.write(project, matrix.read_matrix(project))
     return changed
 
 
@@ -149,11 +154,12 @@ def pins_less(old: Lock, new: Lock) -> bool:
     )
 
 
-def _drop_stale_proof(root: Path, variant: Variant, pins: Lock) -> None:
-    shown = proof.read_proof(root, variant.id)
-    jobs = (Job(variant=variant, lock=pins, platform=platform, root=root) for platform in variant.platforms)
-    if shown and shown.inputs_sha256 not in {job.inputs_sha256 for job in jobs}:
-        proof.path_of(root, variant.id).unlink()
+def _drop_stale_proof(project: Project, variant: Variant, pins: Lock) -> None:
+    shown = proof.read_proof(project, variant.id)
+    jobs = (Job(variant=variant, lock=pins, platform=platform, project=project) for platform in variant.platforms)
+    path = proof.path_of(project, variant.id)
+    if shown and project.is_own(path) and shown.inputs_sha256 not in {job.inputs_sha256 for job in jobs}:
+        path.unlink()
 
 
 def _settle_rest(found: Drift) -> None:
@@ -166,29 +172,29 @@ def _settle_rest(found: Drift) -> None:
         )
 
 
-def _refuse_edits(root: Path) -> None:
+def _refuse_edits(project: Project) -> None:
     """Raise InputError if generated files have uncommitted edits, which would end up in the commit."""
-    edited = _git(root, "status", "--porcelain", "--", *GENERATED)
+    edited = _git(project, "status", "--porcelain", "--", *GENERATED)
     if edited:
         raise InputError(*edited.splitlines(), hint="commit or revert these edits: the lock change covers these paths")
 
 
-def _commit(root: Path, message: str) -> str:
+def _commit(project: Project, message: str) -> str:
     """Commit the generated files to the branch, return to the previous one, and return the commit."""
-    paths = [name for name in GENERATED if (root / name).exists()]
-    _git(root, "checkout", "--quiet", "-B", PROPOSED)
+    paths = [name for name in GENERATED if (project.root / name).exists()]
+    _git(project, "checkout", "--quiet", "-B", PROPOSED)
     try:
-        _git(root, "add", "--all", "--", *paths)
-        _git(root, "commit", "--quiet", "--no-verify", "-m", message, "--", *paths, config=IDENTITY)
+        _git(project, "add", "--all", "--", *paths)
+        _git(project, "commit", "--quiet", "--no-verify", "-m", message, "--", *paths, config=IDENTITY)
     finally:
-        _git(root, "checkout", "--quiet", "-")
-    return _git(root, "rev-parse", PROPOSED)
+        _git(project, "checkout", "--quiet", "-")
+    return _git(project, "rev-parse", PROPOSED)
 
 
-def push(root: Path, to: Server) -> None:
+def push(project: Project, to: Server) -> None:
     """Replace the branch on the server; on GitLab, open a merge request for it."""
     options = [f"--push-option=merge_request.{option}" for option in PUSH_OPTIONS] if to.form == "gitlab" else []
-    _git(root, "push", "--force", *options, to.repository, PROPOSED, config=credentials(to), token=to.token)
+    _git(project, "push", "--force", *options, to.repository, PROPOSED, config=credentials(to), token=to.token)
 
 
 def credentials(to: Server) -> tuple[str, ...]:
@@ -196,8 +202,8 @@ def credentials(to: Server) -> tuple[str, ...]:
     return "credential.helper=", f"credential.{to.repository}.helper={CREDENTIALS}"
 
 
-def _git(root: Path, verb: str, *words: str, config: Sequence[str] = (), token: str = "") -> str:
-    command = ["git", "-C", str(root), *(word for setting in config for word in ("-c", setting)), verb, *words]
+def _git(project: Project, verb: str, *words: str, config: Sequence[str] = (), token: str = "") -> str:
+    command = ["git", "-C", str(project.root), *(word for setting in config for word in ("-c", setting)), verb, *words]
     env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", TOKEN: token}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 
 from drydock.core.errors import CredentialsError, InputError
+from drydock.core.project import Project
 from drydock.oci.reference import parse
 from drydock.publish import push
 from drydock.publish.push import Published, PublishOptions
@@ -30,7 +31,9 @@ def tags_of(ref: str) -> tuple[str, str]:
     return found[1], CANDIDATE if found[2] else STABLE
 
 
-def release(target: str, registry: str, ref: str, key: str, env: Mapping[str, str] = os.environ) -> Published:
+def release(
+    project: Project, target: str, registry: str, ref: str, key: str, env: Mapping[str, str] = os.environ
+) -> Published:
     """Log in if the environment has credentials, publish the built image, and sign it.
 
     Signs with `key`, else with the key in DRYDOCK_COSIGN_KEY, else with the CI job's OIDC identity.
@@ -38,7 +41,7 @@ def release(target: str, registry: str, ref: str, key: str, env: Mapping[str, st
     version, channel = tags_of(ref)
     key = key or env.get("DRYDOCK_COSIGN_KEY", "")
     login(registry, env)
-    return push.publish(target, PublishOptions(registry.lower(), version, channel, key=key, keyless=not key))
+    return push.publish(project, target, PublishOptions(registry.lower(), version, channel, key=key, keyless=not key))
 
 
 def login(registry: str, env: Mapping[str, str] = os.environ) -> bool:

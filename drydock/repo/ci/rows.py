@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.record import Record
@@ -52,20 +52,20 @@ class LeftOut(Record):
     why: str
 
 
-def rows(root: Path, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
+def rows(project: Project, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
     """Return what CI builds and what it leaves out, in the order of the matrix. Raises StaleError."""
-    found = [_row(root, variant) for variant in variants]
+    found = [_row(project, variant) for variant in variants]
     return tuple(row for row in found if isinstance(row, CiRow)), tuple(
         row for row in found if isinstance(row, LeftOut)
     )
 
 
-def _row(root: Path, variant: Variant) -> CiRow | LeftOut:
-    why = _why_not(root, variant)
+def _row(project: Project, variant: Variant) -> CiRow | LeftOut:
+    why = _why_not(project, variant)
     if why:
         return LeftOut(variant=variant.id, why=why)
     (platform,) = variant.platforms
-    pins = lockfile.read_lock(lockfile.path_of(root, variant.id)).platforms[platform]
+    pins = lockfile.read_lock(lockfile.path_of(project, variant.id)).platforms[platform]
     return CiRow(
         variant=variant.id,
         accelerator=variant.accelerator,
@@ -91,11 +91,11 @@ def disk(pins: LockedPlatform) -> int | None:
     return round(sum(sizes.values()) * (PACKED_COPIES + UNPACKED_COPIES * UNPACKED))
 
 
-def _why_not(root: Path, variant: Variant) -> str:
+def _why_not(project: Project, variant: Variant) -> str:
     """Return why CI does not build a variant; empty if it does."""
     if not variant.hermetic:
         return f"not hermetic: {variant.not_hermetic_because}"
-    path = lockfile.path_of(root, variant.id)
+    path = lockfile.path_of(project, variant.id)
     if not path.is_file():
         return "not locked"
     pins = lockfile.read_lock(path)

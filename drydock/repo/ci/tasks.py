@@ -8,9 +8,8 @@ from invoke.context import Context
 from drydock.config.matrix import read_matrix
 from drydock.core.console import emit
 from drydock.core.files import dumps
-from drydock.core.paths import ROOT
 from drydock.model.record import dump
-from drydock.repo.task_helpers import report, verb
+from drydock.repo.task_helpers import here, report, verb
 
 JSON = {"json": "print the result as JSON on standard output"}
 FORMAT = {"format": "github or gitlab [default: both]"}
@@ -21,11 +20,11 @@ def ci(_: Context, format: str = "", check: bool = False, json: bool = False) ->
     """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
     from drydock.repo.ci import workflow
 
-    variants = read_matrix(ROOT)
+    variants = read_matrix(here())
     if check:
-        workflow.check(ROOT, variants, format)
+        workflow.check(here(), variants, format)
     else:
-        report(workflow.write(ROOT, variants, format), json=json)
+        report(workflow.write(here(), variants, format), json=json)
 
 
 SINCE = {"since": "compare with this commit; if it is empty or unknown, everything counts as changed"}
@@ -56,7 +55,7 @@ def ci_changed(
     from drydock.repo.ci import changed
 
     selection = changed.Selection(target, only, large)
-    emit(changed.report(ROOT, since, selection, json=json, github=github))
+    emit(changed.report(here(), since, selection, json=json, github=github))
 
 
 @verb(
@@ -74,7 +73,7 @@ def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", 
     from drydock.publish import push
     from drydock.repo.ci import release
 
-    published = release.release(target, registry, ref, key)
+    published = release.release(here(), target, registry, ref, key)
     emit(dumps(dump(published)) if json else push.report(published))
 
 
@@ -83,7 +82,7 @@ def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's na
     """Lock the variants that have drifted, push a branch and open a pull or merge request."""
     from drydock.repo.ci import proposal
 
-    emit(proposal.propose(ROOT, proposal.server(format)))
+    emit(proposal.propose(here(), proposal.server(format)))
 
 
 @verb(

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from drydock.core.errors import InputError, StaleError, nearest
 from drydock.core.files import write_atomically
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.repo.ci.rows import HOSTED_DISK, CiRow, LeftOut, rows
 
@@ -75,22 +76,22 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> st
     return environment.get_template(f"{form}.yml.j2").render(values)
 
 
-def workflows(root: Path, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
+def workflows(project: Project, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
     """Return path → text of one workflow, or of every workflow."""
-    built, left_out = rows(root, variants)
-    return {root / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
+    built, left_out = rows(project, variants)
+    return {project.root / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
 
 
-def write(root: Path, variants: Sequence[Variant], form: str = "") -> list[Path]:
+def write(project: Project, variants: Sequence[Variant], form: str = "") -> list[Path]:
     """Write the workflows; return those that changed."""
-    return [path for path, text in workflows(root, variants, form).items() if write_atomically(path, text)]
+    return [path for path, text in workflows(project, variants, form).items() if write_atomically(path, text)]
 
 
-def check(root: Path, variants: Sequence[Variant], form: str = "") -> None:
+def check(project: Project, variants: Sequence[Variant], form: str = "") -> None:
     """Raise StaleError if a committed workflow differs from what the matrix gives."""
     stale = [
-        f"{path.relative_to(root)}: outdated"
-        for path, text in workflows(root, variants, form).items()
+        f"{project.name_of(path)}: outdated"
+        for path, text in workflows(project, variants, form).items()
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
     ]
     if stale:

@@ -10,7 +10,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import InputError, PreflightError, nearest
 from drydock.core.files import dumps, unwritable, write_atomically
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.topology import tasks as topologies
 from drydock.topology.entrypoint_client import Entrypoint
@@ -43,12 +43,12 @@ class CheckOptions(NamedTuple):
     """Whether an all-reduce is measured, for which the devices must be free."""
 
 
-def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
+def check(project: Project, file: Path, options: CheckOptions) -> tuple[Finding, ...]:
     """Ask every node of a topology and return the findings. Raises DrydockError."""
     if options.format not in FORMATS:
         raise InputError(f"--format {options.format}: unknown format", hint=nearest(options.format, FORMATS))
-    plan = ranktable.reading(topologies.planned(file, options.model, options.target))
-    variant = find(read_matrix(ROOT), plan.variant)
+    plan = ranktable.reading(topologies.planned(project, file, options.model, options.target))
+    variant = find(read_matrix(project), plan.variant)
     chips = _chips(file, plan, options.hosts)
     questions = node_requests(plan, variant, chips)
     if options.format == "compose":  # each node gets a new network, in which all ports are free
@@ -61,7 +61,7 @@ def check(file: Path, options: CheckOptions) -> tuple[Finding, ...]:
         answers = _answers(plan, variant, questions, options)
     if options.format == "local":
         questions = tuple(each for each in questions if each.node in answers)
-    return evaluate(questions, answers, _recorded(file, variant), chips)
+    return evaluate(questions, answers, _recorded(project, file, variant), chips)
 
 
 def _answers(
@@ -86,12 +86,12 @@ def _chips(file: Path, plan: TopologyPlan, folder: str) -> dict[str, dict[int, s
         return {}
 
 
-def _recorded(file: Path, variant: Variant) -> dict[str, dict[str, object]]:
+def _recorded(project: Project, file: Path, variant: Variant) -> dict[str, dict[str, object]]:
     """Return the facts of each node's recorded host; none for a plan, which does not name them. Raises InputError."""
     if file.suffix == ".json":
         return {}
     hosts = read_topology(file).hosts
-    facts = {path: Entrypoint(variant).facts(path) for path in {*hosts.values()}}
+    facts = {path: Entrypoint(project, variant).facts(path) for path in {*hosts.values()}}
     return {node: facts[path] for node, path in hosts.items()}
 
 

@@ -13,7 +13,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run.container import is_local
 from drydock.run.kubernetes import KEY_SECRET
@@ -30,7 +30,7 @@ FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
 _PODS = ("kubernetes", "disaggregatedset")
 
 
-def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
+def write(project: Project, plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
     """Render a plan's file into a folder and return the files that changed.
 
     What an earlier plan left there goes. Raises InputError and DiskFullError.
@@ -38,15 +38,17 @@ def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, .
     if kind not in FORMATS:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
     whole = read_plan(plan)
-    return write_plan(whole, kind, output, read_hosts(Path(hosts), whole) if hosts else {})
+    return write_plan(project, whole, kind, output, read_hosts(Path(hosts), whole) if hosts else {})
 
 
-def write_plan(plan: TopologyPlan, kind: str, output: Path, hosts: Mapping[str, Commands]) -> tuple[Path, ...]:
+def write_plan(
+    project: Project, plan: TopologyPlan, kind: str, output: Path, hosts: Mapping[str, Commands]
+) -> tuple[Path, ...]:
     """Render a plan into a folder, with the engine's commands in a README, and return the files that changed.
 
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
-    variant = find(read_matrix(ROOT), plan.variant)
+    variant = find(read_matrix(project), plan.variant)
     files = render(plan, variant, kind, hosts)
     commands = {} if kind == "ranktable" else {readme.name(kind): readme.text(plan, kind)}
     for text in remarks(plan, variant, kind):

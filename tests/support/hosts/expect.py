@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from drydock.build import render  # noqa: E402 - after the path is set
 from drydock.config.matrix import find, read_matrix  # noqa: E402
+from drydock.config.project import DRYDOCK  # noqa: E402
 from entrypoints.checks.grants import examine  # noqa: E402
 from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
@@ -29,7 +30,7 @@ from entrypoints.request.vllm_flags import parse_given  # noqa: E402
 from tests.support.hosts.models import MODELS  # noqa: E402
 from tests.support.hosts.trees import HOSTS  # noqa: E402
 
-VARIANTS = read_matrix(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
 VARIANT = "variant"
 """The file that names the variant that a host is planned with; without it, the default of its name's accelerator."""
 WIDTH = 120

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from tests.support.machines_ssh import Machines, machines, registry
 from tests.support.pushed import push
 from tests.support.servers import Registry
@@ -24,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The layout of an image with drydock's entrypoint and a stand-in for vLLM, made as every image is."""
-    small = Small(tmp_path_factory.mktemp("small"), prepare("cpu").lock)
+    small = Small(tmp_path_factory.mktemp("small"), prepare(DRYDOCK, "cpu").lock)
     return Path(small.build()["layout"])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.topology import render, tasks
@@ -21,9 +22,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) 
     """The rendered playbook of two servers; both machines have the model."""
     made = tmp_path_factory.mktemp("rendered")
     file, model = serving_ssh.write(made, two, image)
-    plan = tasks.planned(file, str(model), "cpu")
+    plan = tasks.planned(DRYDOCK, file, str(model), "cpu")
     (made / "plan.json").write_text(dumps(dump(plan)))
-    render.write(made / "plan.json", "ansible", made / "rendered")
+    render.write(DRYDOCK, made / "plan.json", "ansible", made / "rendered")
     return made / "rendered"
 
 

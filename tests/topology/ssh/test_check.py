@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.topology.preflight.tasks import CheckOptions, check
 from entrypoints.core.records import Finding
 from tests.support import serving_ssh
@@ -25,7 +26,7 @@ class Topology(NamedTuple):
     nodes: tuple[Machine, ...]
 
     def findings(self) -> tuple[Finding, ...]:
-        return check(self.file, self.options)
+        return check(DRYDOCK, self.file, self.options)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_a_machine_that_ssh_does_not_reach_is_a_finding_and_the_other_is_judged(
 def test_a_host_key_that_nobody_named_is_not_believed(topology: Topology, tmp_path: Path) -> None:
     (tmp_path / "known_hosts").touch()
     ssh = topology.options.ssh._replace(known_hosts=str(tmp_path / "known_hosts"))
-    findings = check(topology.file, topology.options._replace(ssh=ssh))
+    findings = check(DRYDOCK, topology.file, topology.options._replace(ssh=ssh))
     texts = bad(findings, "TOPO-020")["TOPO-020"]
     assert len(texts) == 2
     assert all("Host key verification failed" in text for text in texts)

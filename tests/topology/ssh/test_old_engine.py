@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from tests.support.machines_ssh import Machine, machines, registry
 from tests.support.pushed import AS_BUILT, push
 from tests.support.standins import PLATFORM, build_layouts
@@ -62,7 +62,7 @@ def test_an_oci_layout_is_refused_when_it_is_loaded(old: Old, stand_in: Path, tm
     assert "blobs/json: no such file or directory" in failure.value.stderr
 
 
-DEFAULTS = [each for each in read_matrix(ROOT) if each.default and each.serves and PLATFORM in each.platforms]
+DEFAULTS = [each for each in read_matrix(DRYDOCK) if each.default and each.serves and PLATFORM in each.platforms]
 
 
 @pytest.fixture

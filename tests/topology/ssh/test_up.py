@@ -13,6 +13,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.prove import demo_topology, smollm2
@@ -30,7 +31,7 @@ MODEL = "/srv/models/smollm2-real"
 @pytest.fixture
 def file(folder: Path, two: Machines, near: Registry) -> Path:
     """The plan of 1P1D on two machines that have the model; their engines get the images from a registry."""
-    server, router = (build.build(prepare(name)) for name in ("cpu", "router"))
+    server, router = (build.build(prepare(DRYDOCK, name)) for name in ("cpu", "router"))
     model = smollm2.make(server.image)
     for node in two.nodes:
         node.run("mkdir", "-p", MODEL)
@@ -42,7 +43,7 @@ def file(folder: Path, two: Machines, near: Registry) -> Path:
     pushed = [push(Path(built.layout), near.host, built.variant) for built in (server, router)]
     source, plan = folder / "ssh.yaml", folder / f"ssh-{secrets.token_hex(3)}.json"
     source.write_text(json.dumps(wanted))
-    plan.write_text(dumps(dump(demo_topology.with_images(topologies.planned(source, str(model)), *pushed))))
+    plan.write_text(dumps(dump(demo_topology.with_images(topologies.planned(DRYDOCK, source, str(model)), *pushed))))
     return plan
 
 
@@ -51,17 +52,17 @@ def options(file: Path, two: Machines) -> Iterator[Options]:
     """How it is started; it is stopped at the end."""
     found = Options("ansible", output=str(file.parent / "ssh"), ssh=two.ssh)
     yield found
-    up.down(file, found)
+    up.down(DRYDOCK, file, found)
 
 
 def test_two_machines_answer_together_and_are_stopped(file: Path, options: Options, two: Machines) -> None:
-    assert pairs(up.up(file, options)) == {("prefill-0-0", "decode-0-0"), ("", "decode-0-0")}
+    assert pairs(up.up(DRYDOCK, file, options)) == {("prefill-0-0", "decode-0-0"), ("", "decode-0-0")}
     before = started(two)
     assert before.keys() == {"prefill-0-0", "decode-0-0", "router"}
-    up.up(file, options)
+    up.up(DRYDOCK, file, options)
     assert started(two) == before, "the second time, no container starts again"
 
-    up.down(file, options)
+    up.down(DRYDOCK, file, options)
     assert started(two) == {}
     assert {volume for node in two.nodes for volume in node.run("docker", "volume", "ls", "--quiet").split()} == {
         "drydock-cpu-cache"

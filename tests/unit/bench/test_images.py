@@ -12,6 +12,7 @@ from bench import building, images, page, plain_image, run, serve, ship, size
 from bench.servers import right
 from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.model.bases import DebianBase
@@ -51,13 +52,13 @@ def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) 
 def test_the_plain_image_has_the_same_wheels_and_what_pip_adds() -> None:
     ours = {
         wheel.name: wheel
-        for wheels in prepare("cpu").lock.platforms[plain_image.PLATFORM].layers.values()
+        for wheels in prepare(DRYDOCK, "cpu").lock.platforms[plain_image.PLATFORM].layers.values()
         for wheel in wheels
     }
     theirs = {wheel.name: wheel for wheel in plain_image.wheels(plain_image.pinned())}
 
     assert theirs.items() >= ours.items()
-    left_out = {exclusion.name for exclusion in prepare("cpu").variant.exclude} - set(plain_image.UNAVAILABLE)
+    left_out = {exclusion.name for exclusion in prepare(DRYDOCK, "cpu").variant.exclude} - set(plain_image.UNAVAILABLE)
     assert theirs.keys() - ours.keys() >= left_out >= {"triton"}
 
 
@@ -88,7 +89,7 @@ def test_an_edit_changes_one_file_and_each_edit_is_different(tmp_path: Path) -> 
 
 
 def test_layers_in_several_variants_count_as_shared() -> None:
-    variants = read_matrix(ROOT)
+    variants = read_matrix(DRYDOCK)
     rows = {row.what.rpartition(", ")[2]: row for row in size.shared(variants)}
 
     assert {"cuda", "ascend linux/arm64"} <= set(rows), "a row for each platform that several variants are locked for"
@@ -102,8 +103,8 @@ def test_layers_in_several_variants_count_as_shared() -> None:
 
 
 def test_a_layer_depends_on_its_python_version_and_wheels_limit_sharing() -> None:
-    (one,) = (variant for variant in read_matrix(ROOT) if variant.id == "cpu-vllm0.32")
-    pins = lockfile.read_lock(lockfile.path_of(ROOT, one.id)).platforms[size.PLATFORM]
+    (one,) = (variant for variant in read_matrix(DRYDOCK) if variant.id == "cpu-vllm0.32")
+    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, one.id)).platforms[size.PLATFORM]
     mine, newer = size.held(one, pins), size.held(one.model_copy(update={"python": "3.12"}), pins)
     base = sum(deb.size for deb in pins.base.packages) if isinstance(pins.base, LockedDebianBase) else 0
 

@@ -6,10 +6,10 @@ import pytest
 
 from drydock.attest.contents import ImageContents, Package
 from drydock.attest.licences import LicencePolicy, enforce, expression, inventory, is_spdx, read_policy
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import LicenceError
-from drydock.core.paths import ROOT
 
-POLICY = read_policy(ROOT)
+POLICY = read_policy(DRYDOCK)
 
 
 def package(name: str = "a", kind: str = "pypi", **fields: str) -> Package:

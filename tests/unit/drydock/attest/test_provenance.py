@@ -9,14 +9,16 @@ import pytest
 
 from drydock.attest import provenance
 from drydock.build.job import Job, prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage, LockedSource
 
 
 @pytest.fixture(scope="module")
 def job() -> Job:
-    return prepare("cpu-vllm0.32")
+    return prepare(DRYDOCK, "cpu-vllm0.32")
 
 
 def test_the_statement_names_the_digest_and_all_inputs(job: Job, tmp_path: Path) -> None:
@@ -72,14 +74,14 @@ def git(folder: Path, *commands: tuple[str, ...]) -> None:
 def test_credentials_of_a_remote_are_removed(tmp_path: Path) -> None:
     remote = ("remote", "add", "origin", "https://user:secret@git.example/r.git")
     git(tmp_path, ("init", "-q"), remote, ("commit", "-q", "--allow-empty", "-m", "x"))
-    found = provenance.read_origin(tmp_path)
+    found = provenance.read_origin(Project(tmp_path))
     assert (found.repository, len(found.commit), found.dirty) == ("https://git.example/r.git", 40, False)
 
 
 def test_a_recorded_digest_is_no_change_but_another_pin_is(tmp_path: Path) -> None:
-    path = lockfile.path_of(tmp_path, "cpu-vllm0.32")
+    path = lockfile.path_of(Project(tmp_path), "cpu-vllm0.32")
     path.parent.mkdir(parents=True)
-    lock = lockfile.read_lock(lockfile.path_of(ROOT, "cpu-vllm0.32"))
+    lock = lockfile.read_lock(lockfile.path_of(DRYDOCK, "cpu-vllm0.32"))
     ((platform, pins),) = lock.platforms.items()
     image = LockedImage(digest=f"sha256:{'a' * 64}", inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
     for recorded, epoch, dirty in ((None, 1, False), (image, 1, False), (image, 2, True)):
@@ -87,9 +89,9 @@ def test_a_recorded_digest_is_no_change_but_another_pin_is(tmp_path: Path) -> No
         lockfile.write_lock(path, lock.model_copy(update={"platforms": platforms, "source_date_epoch": epoch}))
         if recorded is None:
             git(tmp_path, ("init", "-q"), ("add", "--all"), ("commit", "-q", "-m", "x"))
-        assert provenance.read_origin(tmp_path).dirty is dirty
+        assert provenance.read_origin(Project(tmp_path)).dirty is dirty
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:
     assert tmp_path != ROOT
-    assert provenance.read_origin(tmp_path).commit == ""
+    assert provenance.read_origin(Project(tmp_path)).commit == ""

@@ -11,8 +11,8 @@ import docker
 import pytest
 
 from drydock.build import checkouts, images
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError
-from drydock.core.paths import ROOT
 from drydock.engine import loading
 from drydock.lock import lockfile
 
@@ -23,7 +23,7 @@ NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 
 
 def committed() -> str:
-    image = lockfile.read_lock(lockfile.path_of(ROOT, "cpu-vllm0.32")).platforms["linux/amd64"].image
+    image = lockfile.read_lock(lockfile.path_of(DRYDOCK, "cpu-vllm0.32")).platforms["linux/amd64"].image
     assert image
     return image.digest
 
@@ -56,7 +56,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.usefixtures("engine")
 def test_each_image_is_listed_with_its_state_and_who_keeps_or_uses_it(tmp_path: Path) -> None:
-    assert images.text(images.images(ROOT), NOW).splitlines() == [
+    assert images.text(images.images(DRYDOCK), NOW).splitlines() == [
         f"{CPU}:aa, latest  committed, 2.0 GB, 2 h ago",
         f"  kept by {tmp_path}",
         f"{CPU}:bb  not committed, 2.0 GB, 3 days ago",
@@ -71,7 +71,7 @@ def test_each_image_is_listed_with_its_state_and_who_keeps_or_uses_it(tmp_path: 
 def test_only_what_no_checkout_keeps_and_no_container_uses_is_removed_and_only_after_a_yes(
     engine: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = images.images(ROOT)
+    found = images.images(DRYDOCK)
     assert [image.tags for image in images.pruned(found, yes=False)] == [(f"{STAND_IN}:cc",)]
     assert "nothing was removed; --yes removes these 1" in capsys.readouterr().err
     assert engine == []
@@ -85,4 +85,4 @@ def test_an_engine_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(docker, "from_env", refuse)
     with pytest.raises(EngineError, match="cannot connect to the Docker engine: no socket"):
-        images.images(ROOT)
+        images.images(DRYDOCK)

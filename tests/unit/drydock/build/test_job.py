@@ -10,18 +10,20 @@ import pytest
 
 from drydock.build import build
 from drydock.build.job import BuildOptions, choose_platform, entrypoint_files, prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 
 
 def test_the_only_platform_is_built_wherever_the_host_stands() -> None:
-    variant = prepare("cpu").variant
+    variant = prepare(DRYDOCK, "cpu").variant
 
     assert choose_platform(variant, None, machine="aarch64") == "linux/amd64"
 
 
 def test_the_hosts_own_platform_is_preferred() -> None:
-    variant = prepare("cpu").variant.model_copy(update={"platforms": ("linux/amd64", "linux/arm64")})
+    variant = prepare(DRYDOCK, "cpu").variant.model_copy(update={"platforms": ("linux/amd64", "linux/arm64")})
 
     assert choose_platform(variant, None, machine="aarch64") == "linux/arm64"
     assert choose_platform(variant, "linux/amd64", machine="aarch64") == "linux/amd64"
@@ -29,7 +31,7 @@ def test_the_hosts_own_platform_is_preferred() -> None:
 
 def test_a_platform_the_variant_lacks_is_refused_with_those_it_has() -> None:
     with pytest.raises(InputError, match=r"linux/s390x: cpu-vllm0\.32 is built for linux/amd64"):
-        prepare("cpu", BuildOptions(platform="linux/s390x"))
+        prepare(DRYDOCK, "cpu", BuildOptions(platform="linux/s390x"))
 
 
 def test_nothing_else_of_the_folder_goes_in(tmp_path: Path) -> None:
@@ -38,11 +40,11 @@ def test_nothing_else_of_the_folder_goes_in(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
 
-    assert entrypoint_files(tmp_path) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
+    assert entrypoint_files(Project(tmp_path)) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
 
 
 def test_a_changed_copy_of_a_job_has_its_own_checksum_and_layout(tmp_path: Path) -> None:
-    job = prepare("cpu", root=ROOT)
+    job = prepare(DRYDOCK, "cpu")
     checksum, layout = job.inputs_sha256, job.layout
 
     changed = replace(job, context_overrides={"wheels": str(tmp_path)})
@@ -52,7 +54,7 @@ def test_a_changed_copy_of_a_job_has_its_own_checksum_and_layout(tmp_path: Path)
 
 
 def test_an_image_with_a_replaced_context_has_another_name_and_a_label(tmp_path: Path) -> None:
-    job = prepare("cpu", root=ROOT)
+    job = prepare(DRYDOCK, "cpu")
     replaced = replace(job, context_overrides={"wheels": str(tmp_path), "base": "docker-image://my/base"})
     digest = f"sha256:{'ab' * 32}"
 
@@ -64,7 +66,7 @@ def test_an_image_with_a_replaced_context_has_another_name_and_a_label(tmp_path:
 
 
 def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tmp_path: Path) -> None:
-    job = prepare("cpu", root=ROOT)
+    job = prepare(DRYDOCK, "cpu")
     (tmp_path / "Dockerfile").write_text("FROM scratch")
 
     def below(**contexts: str) -> Path:
@@ -75,11 +77,11 @@ def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tm
     assert job.inputs_sha256 != below().name
     newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
     assert below() != replace(job, lock=newer).foundation
-    text = prepare("cpu-text", root=ROOT)
+    text = prepare(DRYDOCK, "cpu-text")
     assert text.foundation.parent != below().parent
 
 
 def test_an_image_gets_every_file_of_the_entrypoint() -> None:
     listed = subprocess.run(["git", "ls-files", "entrypoints"], cwd=ROOT, capture_output=True, text=True, check=True)
     committed = {path.removeprefix("entrypoints/") for path in listed.stdout.splitlines()}
-    assert set(entrypoint_files(ROOT)) == committed
+    assert set(entrypoint_files(DRYDOCK)) == committed

@@ -19,8 +19,10 @@ from drydock.build import build, plan
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.build.standins import wheel
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
 from drydock.lock.upgrade_policy import Upgrade
@@ -53,13 +55,13 @@ class Site:
         shutil.copy(ROOT / "matrix.yaml", self.root / "matrix.yaml")
         self.mirrors.write_text("schema: 1\n")
         self.tag = "first"
-        self._variants = read_matrix(ROOT)
+        self._variants = read_matrix(DRYDOCK)
 
     def variant(self, target: str) -> Variant:
         return find(self._variants, target)
 
     def path(self, target: str) -> Path:
-        return lockfile.path_of(self.root, self.variant(target).id)
+        return lockfile.path_of(Project(self.root), self.variant(target).id)
 
     def offer(self, target: str) -> None:
         """Put everything that a variant needs on this site."""
@@ -130,7 +132,7 @@ def differing(before: Any, after: Any, path: str = "") -> set[str]:
 
 def job(site: Site, target: str, **options: Any) -> Job:
     given = [str(site.supplied)] if site.variant(target).supplied else []
-    return locking.job_of(target, BuildOptions(platform=AMD64, **options), given=given, root=site.root)
+    return locking.job_of(Project(site.root), target, BuildOptions(platform=AMD64, **options), given=given)
 
 
 def changed_by(site: Site, target: str) -> tuple[Job, set[str]]:
@@ -144,7 +146,7 @@ def test_one_command_pins_just_what_is_open_and_gives_a_bake_file(
     site: Site, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.offer(target)
-    opened = prepare(target, BuildOptions(platform=AMD64), root=site.root).pins
+    opened = prepare(Project(site.root), target, BuildOptions(platform=AMD64)).pins
     assert opened.unresolved
     made, changes = changed_by(site, target)
 
@@ -201,7 +203,7 @@ def test_another_platform_gets_the_digest_that_the_tag_was_pinned_to(site: Site)
     site.offer("ascend-a3")
     digest = job(site, "ascend-a3").pins.base.digest
     site.tag = "moved"
-    pinned = locking.job_of("ascend-a3", BuildOptions(platform="linux/arm64"), root=site.root)
+    pinned = locking.job_of(Project(site.root), "ascend-a3", BuildOptions(platform="linux/arm64"))
 
     assert pinned.pins.base.digest == digest
 
@@ -223,9 +225,9 @@ def test_all_that_is_missing_is_one_list_with_the_option_for_each(
     before = site.path(target).read_bytes()
     options = BuildOptions(platform=AMD64, offline=how == "--offline")
     with pytest.raises(UnresolvedError) as caught:
-        locking.job_of(target, options, locked=how == "--locked", root=site.root)
+        locking.job_of(Project(site.root), target, options, locked=how == "--locked")
 
-    missing = prepare(target, options, root=site.root).pins.unresolved
+    missing = prepare(Project(site.root), target, options).pins.unresolved
     assert [line.split()[0] for line in caught.value.problems[1:]] == sorted(missing)
     for line, name in zip(caught.value.problems[1:], sorted(missing), strict=True):
         value = "docker-image://REFERENCE" if name == "base" else "FOLDER"
@@ -242,12 +244,12 @@ def test_what_cannot_be_reached_is_listed_and_what_can_be_is_pinned(
 ) -> None:
     site.offer("gcu-s60")
     with pytest.raises(UnresolvedError) as caught:
-        locking.job_of("gcu-s60", BuildOptions(), root=site.root)
+        locking.job_of(Project(site.root), "gcu-s60", BuildOptions())
 
     assert [line.split()[0] for line in caught.value.problems[1:]] == ["topsrider"]
     assert caught.value.problems[1].startswith("  topsrider (--supplied FOLDER): only an operator has")
     assert "pinned base artifact.enflame.cn/" in capsys.readouterr().err
-    assert prepare("gcu-s60", root=site.root).pins.base.digest
+    assert prepare(Project(site.root), "gcu-s60").pins.base.digest
 
 
 def test_a_registry_that_does_not_answer_is_named_with_its_reason(
@@ -265,7 +267,7 @@ def test_a_registry_that_does_not_answer_is_named_with_its_reason(
 def test_a_replaced_context_needs_no_pin(site: Site, tmp_path: Path) -> None:
     before = site.path("gaudi2").read_bytes()
     made = locking.job_of(
-        "gaudi2", BuildOptions(context_overrides={"base": str(tmp_path)}), locked=True, root=site.root
+        Project(site.root), "gaudi2", BuildOptions(context_overrides={"base": str(tmp_path)}), locked=True
     )
 
     assert made.context_overrides == {"base": str(tmp_path)}
@@ -274,9 +276,9 @@ def test_a_replaced_context_needs_no_pin(site: Site, tmp_path: Path) -> None:
 
 def test_supplied_folders_that_do_not_fit_are_refused(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        locking.job_of("gcu-s60", BuildOptions(), given=[str(tmp_path / "no")], root=site.root)
+        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), given=[str(tmp_path / "no")])
     with pytest.raises(InputError, match=r"no file of it is needed, expected TopsRider_\*3\.5\.\*\.run"):
-        locking.job_of("gcu-s60", BuildOptions(), given=[str(site.wheels)], root=site.root)
+        locking.job_of(Project(site.root), "gcu-s60", BuildOptions(), given=[str(site.wheels)])
 
 
 def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_supplied_files_that_are_pinned_come_from_the_folder_again(site: Site, t
 @pytest.fixture
 def locked(site: Site) -> Callable[..., Any]:
     def run(target: str, **options: Any) -> Any:
-        locking.lock(site.root, [site.variant(target)], locking.LockOptions(**options))
+        locking.lock(Project(site.root), [site.variant(target)], locking.LockOptions(**options))
         return lockfile.read_lock(site.path(target))
 
     return run

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from drydock.build import plan
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 
 PLAN = {
     "target": {
@@ -28,7 +29,7 @@ def test_bake_may_touch_exactly_the_folders_of_the_plan() -> None:
 
 def test_a_path_is_no_template() -> None:
     folder = "/home/${BAKE_LOCAL_PLATFORM}/%{if true}x"
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     bake = plan.plan(job.variant, job.lock, job.platform, {"base": folder}, Path("/x"), Path("/y"))
     written = bake["target"][plan.bake_name(job.variant.id)]["contexts"]["base"]
     assert written == "/home/$${BAKE_LOCAL_PLATFORM}/%%{if true}x"
@@ -36,7 +37,7 @@ def test_a_path_is_no_template() -> None:
 
 
 def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> None:
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     contexts = {"base": "oci-layout:///b@sha256:0"}
     target = plan.plan(job.variant, job.lock, job.platform, contexts, Path("/c"), Path("/o"))["target"]["cpu-vllm0_32"]
 
@@ -47,7 +48,7 @@ def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> N
 
 
 def test_every_input_enters_the_checksum() -> None:
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     files = {"Dockerfile": "a"}
     pins = job.pins
     other_base = pins.base.model_copy(update={"digest": "sha256:" + "1" * 64})

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from drydock.build import quoting, render
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.record import dump
 from drydock.model.variant import Stack, Supplied, Variant
 from tests.support.damage import fuzz, repeat
@@ -28,7 +30,7 @@ from tests.support.hostile import CANARY, places, planted, texts
 @pytest.fixture(scope="module")
 def variant() -> Variant:
     """Return a variant with all that a Dockerfile can contain."""
-    found = {variant.id: variant for variant in read_matrix(ROOT)}
+    found = {variant.id: variant for variant in read_matrix(DRYDOCK)}
     cpu, habana = found["cpu-vllm0.32"], found["habana1.22-fork0.9"]
     item = {"patterns": ("a_*.x",), "arguments": ("--eula",), "how": "", "source": ""}
     supplied = tuple(
@@ -70,7 +72,7 @@ def test_a_template_cannot_print_data_without_quoting_it(variant: Variant, tmp_p
     with (tmp_path / "templates" / "cpu" / "Dockerfile.j2").open("a") as file:
         file.write(added)
     with pytest.raises(InputError, match=r"templates/cpu/Dockerfile\.j2:4: ValueError: .* must be quoted: use `\| sh`"):
-        render.dockerfile(tmp_path, variant)
+        render.dockerfile(Project(tmp_path), variant)
 
 
 # --- attacks ----------------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ def test_a_template_cannot_print_data_without_quoting_it(variant: Variant, tmp_p
 def test_the_environment_of_a_build_is_no_command(variant: Variant, tmp_path: Path) -> None:
     text = "`touch ran` $(touch ran); touch ran; 'touch ran' \"touch ran\" \\"
     stack = validate(Stack, parse_yaml(BUILD.replace("VALUE", shlex.quote(text).replace("'\"'\"'", "''")), "s.yaml"))
-    made = render.dockerfile(ROOT, variant.model_copy(update={"builds": stack.builds}))
+    made = render.dockerfile(DRYDOCK, variant.model_copy(update={"builds": stack.builds}))
     (line,) = (line for line in made.splitlines() if "export OPTIONS" in line)
     script = f'{line.removesuffix(chr(92))} printf %s "$OPTIONS"'
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -102,7 +104,7 @@ def test_no_text_becomes_an_instruction(variant: Variant, field: str) -> None:
     source = variant.sources[0].model_copy(update={"ref": hostile})
     changes = {"summary": {"summary": hostile}, "ref": {"sources": (source,)}}
     with pytest.raises(InputError, match="is not text on one line"):
-        render.dockerfile(ROOT, variant.model_copy(update=changes[field]))
+        render.dockerfile(DRYDOCK, variant.model_copy(update=changes[field]))
     yaml = {"summary": 'summary: "a\\nRUN touch /ran"', "ref": 'sources: [{name: a, ref: "v1\\nRUN x", source: x}]'}
     with pytest.raises(InputError, match=rf's\.yaml: .*{field}: found "[av1]+\\nRUN .*", expected '):
         validate(Stack, parse_yaml(yaml[field], "s.yaml"))
@@ -145,7 +147,7 @@ def test_a_stack_holds_no_command(yaml: str, key: str, expected: str) -> None:
 @fuzz
 def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: Variant) -> None:
     data = variant.model_dump(mode="json", by_alias=True, exclude_computed_fields=True)
-    calm, accepted = render.dockerfile(ROOT, variant), Counter[bool]()
+    calm, accepted = render.dockerfile(DRYDOCK, variant), Counter[bool]()
 
     def _try(place: tuple[str | int, ...], text: str) -> None:
         try:
@@ -154,7 +156,7 @@ def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: 
             accepted[False] += 1
             return
         accepted[True] += 1
-        holds(render.dockerfile(ROOT, found), text, calm)
+        holds(render.dockerfile(DRYDOCK, found), text, calm)
 
     repeat(_try, st.sampled_from(sorted(places(data), key=str)), texts())
     assert min(accepted[True], accepted[False]) > 50
@@ -162,12 +164,12 @@ def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: 
 
 @fuzz
 def test_a_dockerfile_holds_as_one_word_what_no_record_has_checked(variant: Variant) -> None:
-    calm = render.dockerfile(ROOT, variant)
+    calm = render.dockerfile(DRYDOCK, variant)
     shown = [place for place in places(dump(variant)) if place[0] in SHOWN]
 
     def _try(place: tuple[str | int, ...], text: str) -> None:
         try:
-            made = render.dockerfile(ROOT, planted(variant, place, text))
+            made = render.dockerfile(DRYDOCK, planted(variant, place, text))
         except (InputError, ValueError):
             return
         holds(made, text, calm)

@@ -10,6 +10,7 @@ import pytest
 
 from drydock.build import routes
 from drydock.core.errors import BuildError
+from drydock.core.project import Project
 
 SOURCE = """
 from fastapi import APIRouter
@@ -47,8 +48,8 @@ def test_a_new_route_of_a_wheel_or_a_source_fails_the_build(root: Path, kind: st
         (context / "vllm" / "entrypoints").mkdir(parents=True)
         (context / "vllm" / "entrypoints" / "serve.py").write_text(SOURCE)
     with pytest.raises(BuildError, match="does not know: /v1/realtime"):
-        routes.check(root, {"base": "docker-image://debian", "wheels": str(context)})
+        routes.check(Project(root), {"base": "docker-image://debian", "wheels": str(context)})
 
     known = {"serving": ["/v1/completions", "/v1/realtime"], "admin": ["/pause"]}
     (root / routes.LIST).write_text(json.dumps(known))
-    routes.check(root, {"wheels": str(context)})
+    routes.check(Project(root), {"wheels": str(context)})

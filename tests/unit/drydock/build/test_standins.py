@@ -20,14 +20,14 @@ from debian.debfile import DebFile
 from drydock.build import standins
 from drydock.build.job import BuildOptions, prepare
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
-from drydock.core.paths import ROOT
 from drydock.inputs import fetch
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 from entrypoints.serve.watch import parse_running
 
-ROWS = [variant for variant in read_matrix(ROOT) if variant.serves]
+ROWS = [variant for variant in read_matrix(DRYDOCK) if variant.serves]
 DIGEST = f"sha256:{'ab' * 32}"
 STUB = Path(standins.__file__).with_name("stub_vllm.py")
 
@@ -46,7 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def base(variant: Variant) -> tuple[str, list[str]]:
     """Return the context of a base, and the paths in its last layer."""
-    context = standins.base(variant, prepare("cpu"))
+    context = standins.base(variant, prepare(DRYDOCK, "cpu"))
     layout = Path(context.removeprefix("oci-layout://").partition("@")[0])
     layers = oci.read_manifest(layout)["layers"]
     assert (len(layers), oci.intact(layout)) == (2, True)
@@ -77,7 +77,7 @@ def test_the_same_row_gives_the_same_stubs() -> None:
 
 
 def test_a_stand_in_is_never_the_rows_image() -> None:
-    job, stand_in = prepare("mi300x"), standins.stand_in("mi300x")
+    job, stand_in = prepare(DRYDOCK, "mi300x"), standins.stand_in(DRYDOCK, "mi300x")
 
     assert stand_in.image(DIGEST) == "drydock-stand-in/rocm7.2-vllm0.27:abababababab"
     assert stand_in.stand_in_labels == {"io.drydock.stand-in": "base,wheels"}
@@ -91,13 +91,13 @@ def test_a_stand_in_is_never_the_rows_image() -> None:
 def test_a_context_that_the_user_has_stays(tmp_path: Path) -> None:
     own = BuildOptions(context_overrides={"base": str(tmp_path)})
 
-    assert standins.stand_in("mi300x", own).context_overrides["base"] == str(tmp_path)
+    assert standins.stand_in(DRYDOCK, "mi300x", own).context_overrides["base"] == str(tmp_path)
 
 
 def test_a_row_for_another_processor_is_built_for_that_of_the_root() -> None:
-    assert standins.stand_in("cpu-s390x-vllm0.27").platform == "linux/amd64"
+    assert standins.stand_in(DRYDOCK, "cpu-s390x-vllm0.27").platform == "linux/amd64"
     with pytest.raises(InputError, match="--platform linux/arm64: stand-ins are for linux/amd64"):
-        standins.stand_in("ascend-a3", BuildOptions(platform="linux/arm64"))
+        standins.stand_in(DRYDOCK, "ascend-a3", BuildOptions(platform="linux/arm64"))
 
 
 def test_an_empty_package_is_one_that_dpkg_reads(tmp_path: Path) -> None:

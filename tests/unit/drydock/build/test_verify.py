@@ -11,6 +11,7 @@ import pytest
 
 from drydock.build import verify
 from drydock.build.job import Job, committed_digest, prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.model.locked import LockedImage
 from drydock.oci.layout_diff import LayoutDifference
@@ -19,7 +20,7 @@ DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"
 
 
 def job_with(image: LockedImage | None) -> Job:
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     pins = job.pins.model_copy(update={"image": image})
     return replace(job, lock=job.lock.model_copy(update={"platforms": {job.platform: pins}}))
 
@@ -57,7 +58,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 @pytest.mark.parametrize("recording", [False, True])
 def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
     with pytest.raises(NotReproducibleError, match="layer 3: opt/file: mtime: 1 → 2"):
-        verify.settle(prepare("cpu"), verified(None, OTHER), recording=recording)
+        verify.settle(prepare(DRYDOCK, "cpu"), verified(None, OTHER), recording=recording)
 
 
 @pytest.mark.parametrize(("recording", "env"), [(False, {}), (False, {"CI": "true"}), (True, {"CI": "true"})])
@@ -65,7 +66,7 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error(
     recording: bool, env: Mapping[str, str]
 ) -> None:
     with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
-        verify.settle(prepare("cpu"), verified(OTHER), recording=recording, env=env)
+        verify.settle(prepare(DRYDOCK, "cpu"), verified(OTHER), recording=recording, env=env)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error(
 def test_a_digest_is_recorded_where_none_is_or_in_place_of_another_outside_ci(
     committed: str | None, env: Mapping[str, str], written: bool, recorded: list[object]
 ) -> None:
-    verify.settle(prepare("cpu"), verified(committed), recording=True, env=env)
+    verify.settle(prepare(DRYDOCK, "cpu"), verified(committed), recording=True, env=env)
     assert bool(recorded) == written
 
 
@@ -94,5 +95,5 @@ def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(verify.subprocess, "run", run)
     with pytest.raises(BuildError):
-        verify._build_elsewhere(prepare("cpu"), tmp_path / "elsewhere", None)
+        verify._build_elsewhere(prepare(DRYDOCK, "cpu"), tmp_path / "elsewhere", None)
     assert seen == [["store"], [commit]]

@@ -17,6 +17,7 @@ from drydock.bundle.contents import BundledModel, BundleOrigin, artifact, blob
 from drydock.bundle.create import create, report
 from drydock.bundle.load import LoadOptions, load
 from drydock.bundle.load import report as load_report
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
@@ -44,23 +45,23 @@ def seal(model: Path) -> None:
 
 def test_a_pulled_model_arrives_as_it_was_pulled(model: Path, tmp_path: Path) -> None:
     seal(model)
-    created = create([], tmp_path / "b.tar", models=[model])
+    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
     options = LoadOptions(digest=created.bundle, models=tmp_path / "there")
-    loaded = load(tmp_path / "b.tar", options)
+    loaded = load(DRYDOCK, tmp_path / "b.tar", options)
 
     assert f"model Tiny-1B: org/Tiny-1B of Hugging Face at {'0' * 40}" in report(created)
     assert loaded.models == (str(tmp_path / "there" / "Tiny-1B"),)
     assert {name: (tmp_path / "there" / "Tiny-1B" / name).read_bytes() for name in FILES} == FILES
     assert read_folder(tmp_path / "there" / "Tiny-1B") == read_folder(model)
-    assert load(tmp_path / "b.tar", options).models == loaded.models
+    assert load(DRYDOCK, tmp_path / "b.tar", options).models == loaded.models
     (tmp_path / "there" / "Tiny-1B" / "config.json").write_text("[]")
     with pytest.raises(FetchError, match=r"config\.json: missing, or changed"):
-        load(tmp_path / "b.tar", options)
+        load(DRYDOCK, tmp_path / "b.tar", options)
 
 
 def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> None:
-    created = create([], tmp_path / "b.tar", models=[model])
-    load(tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+    load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
 
     known = read_folder(tmp_path / "there" / "Tiny-1B")
     assert (known.hub, known.files.keys()) == ("", FILES.keys())
@@ -86,7 +87,7 @@ def test_a_pulled_model_that_was_changed_is_not_bundled(
     seal(model)
     change(model)
     with pytest.raises(error, match=said):
-        create([], tmp_path / "b.tar", models=[model])
+        create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
 
     assert not (tmp_path / "b.tar").exists()
 
@@ -121,7 +122,7 @@ def test_only_files_of_the_model_are_bundled(model: Path, tmp_path: Path, name: 
     (model.parent / "other" / "key").write_text("secret")
     place(model / "x")
     with pytest.raises(InputError, match=said):
-        create([], tmp_path / "b.tar", models=[model])
+        create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
 
     assert not (tmp_path / "b.tar").exists()
 
@@ -136,8 +137,8 @@ def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_
         (model / name).rename(blob_)
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).symlink_to(os.path.relpath(blob_, (snapshot / name).parent))
-    created = create([], tmp_path / "b.tar", models=[snapshot])
-    load(tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
+    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[snapshot])
+    load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle, models=tmp_path / "there"))
 
     there = tmp_path / "there" / "0123abc"
     assert {name: (there / name).read_bytes() for name in FILES} == FILES
@@ -146,12 +147,12 @@ def test_a_snapshot_in_the_cache_of_hugging_face_is_bundled_with_the_files_that_
 
 def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two folders have the name Tiny-1B"):
-        create([], tmp_path / "b.tar", models=[model, model])
+        create(DRYDOCK, [], tmp_path / "b.tar", models=[model, model])
 
 
 def test_without_a_folder_models_stay_in_the_bundle(model: Path, tmp_path: Path) -> None:
-    created = create([], tmp_path / "b.tar", models=[model])
-    loaded = load(tmp_path / "b.tar", LoadOptions(digest=created.bundle))
+    created = create(DRYDOCK, [], tmp_path / "b.tar", models=[model])
+    loaded = load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=created.bundle))
 
     assert "model Tiny-1B: not written; --models FOLDER writes it" in load_report(loaded)
 
@@ -170,7 +171,7 @@ def test_a_hostile_name_in_a_bundle_leads_nowhere(tmp_path: Path, monkeypatch: p
     write(tmp_path / "b.tar", index_of({own.digest: entry}), [data, config, blob(own.data)])
     digest = Archive(tmp_path / "b.tar").digest
     with pytest.raises(InputError):
-        load(tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
+        load(DRYDOCK, tmp_path / "b.tar", LoadOptions(digest=digest, models=tmp_path / "there"))
 
     assert not (tmp_path / "there").exists()
     assert not (tmp_path / "up").exists()

@@ -12,7 +12,9 @@ from drydock.attest.documents import Attached
 from drydock.build.job import ATTACHED
 from drydock.bundle.create import create
 from drydock.bundle.load import LoadOptions, load, report
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
+from drydock.core.project import Project
 from drydock.oci import layout as oci
 from drydock.publish.push import built
 from tests.support.filled_registry import StockedRepository
@@ -34,16 +36,16 @@ class Sender:
         file, true = self._folder / "bundle.tar", documents.documents
         with self._patch.context() as patch:
             patch.setattr(documents, "documents", lambda *arguments: (*true(*arguments), *more))
-            digest = create([VARIANT], file, root=self.repository.root).bundle
+            digest = create(Project(self.repository.root), [VARIANT], file).bundle
         self._patch.setenv("DRYDOCK_CACHE", str(self.there))
         return file, digest
 
     def load(self, file: Path, **options: str) -> str:
-        return report(load(file, LoadOptions(**options), root=self.repository.root))  # type: ignore[arg-type]
+        return report(load(Project(self.repository.root), file, LoadOptions(**options)))  # type: ignore[arg-type]
 
     def attached(self) -> dict[str, bytes]:
         """Return what `publish` would attach to the kept image, and sign."""
-        (layout,) = built(self.repository.variant, self.repository.root)
+        (layout,) = built(Project(self.repository.root), self.repository.variant)
         found = documents.documents(layout.job, layout.folder, layout.manifest, "registry.example/cpu")
         return {item.name: item.data for item in found}
 
@@ -60,7 +62,7 @@ def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
 
 def test_without_key_and_digest_nothing_is_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found neither --key nor --digest") as error:
-        load(tmp_path / "does-not-exist.tar")
+        load(DRYDOCK, tmp_path / "does-not-exist.tar")
     assert "bundle.load" in error.value.hint
     assert "--digest sha256:…" in error.value.hint
     assert "--key cosign.pub" in error.value.hint

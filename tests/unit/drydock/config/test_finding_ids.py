@@ -8,6 +8,7 @@ import pytest
 
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import InputError
+from drydock.core.project import Project
 from drydock.model.checks import placeholders
 
 STACK = """
@@ -49,7 +50,7 @@ def read(folder: Path, *, host: str = "", one: str = "", two: str = "", stack: s
         (path.parent / "stacks" / f"{name}.yaml").write_text(STACK + checks)
         path.write_text(f"schema: 1\naccelerator: {name}\ntitle: T\nsummary: s\n{more}")
     (folder / "templates" / "host.yaml").write_text(f"schema: 1\nchecks: [{check('HOST-001', 'a.b')}]\n{host}")
-    read_matrix(folder)
+    read_matrix(Project(folder))
 
 
 def test_ids_with_one_meaning_are_read(tmp_path: Path) -> None:

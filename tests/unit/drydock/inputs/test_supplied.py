@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError
+from drydock.core.project import Project
 from drydock.inputs import overrides, supplied
 from drydock.inputs.store import Store
 from drydock.lock import lockfile
@@ -69,7 +71,7 @@ def test_an_argument_without_name_and_value_is_refused(word: str) -> None:
 
 
 def test_an_unknown_context_and_a_missing_folder_are_refused() -> None:
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     pins = job.pins
     with pytest.raises(InputError, match=r"cpu-vllm0\.32 has no such context") as caught:
         overrides.resolve(job.variant, pins, {"whels": "/tmp"})
@@ -82,7 +84,7 @@ def test_files_that_do_not_match_the_lock_are_refused(
     folder: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    job = prepare("cpu")
+    job = prepare(DRYDOCK, "cpu")
     variant = job.variant.model_copy(update={"supplied": (TOPSRIDER,)})
     pinned = supplied.take(TOPSRIDER, folder, store)
     pins = job.pins.model_copy(update={"supplied": {"topsrider": pinned}})
@@ -115,9 +117,9 @@ def test_folders_are_ignored(folder: Path, store: Store) -> None:
 
 
 def test_files_for_a_context_without_supplied_files_are_refused(tmp_path: Path) -> None:
-    variant = prepare("cpu").variant
+    variant = prepare(DRYDOCK, "cpu").variant
     with pytest.raises(InputError, match=r"--context wheels: cpu-vllm0\.32 takes no supplied files of that name"):
-        lockfile.resolve_and_write(tmp_path, [variant], {"wheels": tmp_path})
+        lockfile.resolve_and_write(Project(tmp_path), [variant], {"wheels": tmp_path})
     with pytest.raises(InputError) as caught:
         supplied.refuse_foreign([variant.model_copy(update={"supplied": (TOPSRIDER,)})], {"topsrides": tmp_path})
     assert caught.value.hint == "did you mean 'topsrider'?"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from drydock.config.project import DRYDOCK
 from drydock.config.strict_yaml import parse_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import DrydockError, InputError, StaleError
@@ -33,7 +34,7 @@ AMD64 = "linux/amd64"
 
 def small(variant: str, platform: str = AMD64) -> dict[str, Any]:
     """Return a committed lock with at most two of everything."""
-    data = json.loads(path_of(ROOT, variant).read_text())
+    data = json.loads(path_of(DRYDOCK, variant).read_text())
     data["platforms"] = {platform: _cut(data["platforms"][platform])}
     return data
 

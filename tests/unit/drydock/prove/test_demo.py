@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from drydock.build import build
 from drydock.build.job import Job
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, GoneError
-from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.prove import demo
 from tests.unit.drydock.prove.test_prove import BUILT
 
 
-def never(_root: Path, _variants: Sequence[Variant]) -> None:
+def never(_root: Project, _variants: Sequence[Variant]) -> None:
     raise AssertionError
 
 
 def test_the_demo_does_not_relock_while_the_locked_inputs_are_available() -> None:
-    assert demo.build_or_relock(ROOT, lambda _: BUILT, never)[1] == BUILT
+    assert demo.build_or_relock(DRYDOCK, lambda _: BUILT, never)[1] == BUILT
 
 
 def test_the_demo_relocks_once_with_a_warning_if_an_input_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,10 +32,10 @@ def test_the_demo_relocks_once_with_a_warning_if_an_input_is_gone(capsys: pytest
             raise GoneError("libc6 2.36-9 (amd64): gone from every mirror")
         return BUILT
 
-    def relock(_root: Path, variants: Sequence[Variant]) -> None:
+    def relock(_root: Project, variants: Sequence[Variant]) -> None:
         locked.extend(variant.id for variant in variants)
 
-    assert demo.build_or_relock(ROOT, make, relock)[1] == BUILT
+    assert demo.build_or_relock(DRYDOCK, make, relock)[1] == BUILT
     assert locked == ["cpu-vllm0.32"]
     said = capsys.readouterr().err
     assert "libc6 2.36-9 (amd64): gone from every mirror" in said
@@ -47,7 +47,7 @@ def test_an_input_still_gone_after_relocking_is_an_error() -> None:
         raise GoneError("gone")
 
     with pytest.raises(GoneError, match="gone"):
-        demo.build_or_relock(ROOT, make, lambda _root, _variants: None)
+        demo.build_or_relock(DRYDOCK, make, lambda _root, _variants: None)
 
 
 def test_wrong_bytes_or_a_network_error_do_not_relock() -> None:
@@ -55,4 +55,4 @@ def test_wrong_bytes_or_a_network_error_do_not_relock() -> None:
         raise FetchError("sha256 is 1, expected 2")
 
     with pytest.raises(FetchError, match="sha256 is 1, expected 2"):
-        demo.build_or_relock(ROOT, make, never)
+        demo.build_or_relock(DRYDOCK, make, never)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.prove import demo_topology
 from drydock.topology.read import read_topology
@@ -33,7 +34,7 @@ def test_each_demo_is_a_valid_topology(name: str, tmp_path: Path) -> None:
 
 def test_an_unknown_demo_names_the_nearest() -> None:
     with pytest.raises(InputError) as error:
-        demo_topology.demo("2pd1")
+        demo_topology.demo(DRYDOCK, "2pd1")
     assert "2p1d" in error.value.hint
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from drydock.attest.documents import documents
 from drydock.core.errors import UntrustedError
+from drydock.core.project import Project
 from drydock.lock import proof
 from drydock.oci import layout as oci
 from drydock.publish.push import PublishOptions, built, publish
@@ -32,7 +33,7 @@ def attested(local: StockedRepository) -> list[str]:
     """Return the names of what `publish` would attach and sign."""
     return [
         item.name
-        for layout in built(local.variant, local.root)
+        for layout in built(Project(local.root), local.variant)
         for item in documents(layout.job, layout.folder, layout.manifest, "registry.example/cpu")
     ]
 
@@ -45,22 +46,22 @@ def test_without_a_recorded_digest_nothing_is_published(local: StockedRepository
     local.forget(PLATFORM)
     digest = oci.read_digest(local.layout(PLATFORM))
     with pytest.raises(UntrustedError, match=f"records no digest for these inputs, expected {digest}") as error:
-        publish(VARIANT, PublishOptions("registry.example"), root=local.root)
+        publish(Project(local.root), VARIANT, PublishOptions("registry.example"))
     assert f"./inv verify --target {VARIANT} --record" in error.value.hint
 
 
 def test_another_digest_than_the_lock_records_is_refused(local: StockedRepository) -> None:
     local.record(PLATFORM, OTHER)
     with pytest.raises(UntrustedError, match=f"the kept image is sha256:[0-9a-f]+, expected {OTHER}, which"):
-        built(local.variant, local.root)
+        built(Project(local.root), local.variant)
 
 
 def test_another_digest_than_the_proof_records_is_refused(local: StockedRepository) -> None:
     local.forget(PLATFORM)
     shown = proof.Proof(date="2026-11-21", digest=OTHER, inputs_sha256=local.job(PLATFORM).inputs_sha256, shown={})
-    proof.write_proof(local.root, local.variant.id, shown)
+    proof.write_proof(Project(local.root), local.variant.id, shown)
     with pytest.raises(UntrustedError, match=f"expected {OTHER}, which"):
-        built(local.variant, local.root)
+        built(Project(local.root), local.variant)
 
 
 def puts(number: int, path: str, content: bytes = b"evil") -> Change:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
 from drydock.publish import tags
 
 
@@ -33,7 +33,7 @@ def test_an_invalid_channel_is_an_error(channel: str) -> None:
 
 
 def test_tags_of_different_variants_and_kinds_do_not_collide() -> None:
-    variants = read_matrix(ROOT)
+    variants = read_matrix(DRYDOCK)
     found = [tag for variant in variants for tag in tags.channels(variant.id, "edge", default=False)]
     assert [tag for tag in found if tags.is_release(tag)] == []
     releases = [tags.release(variant.id, "1.0.0") for variant in variants]

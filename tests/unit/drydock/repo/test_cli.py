@@ -186,3 +186,34 @@ def test_a_table_is_as_wide_as_the_terminal() -> None:
 
     assert "cpu-vllm0.32" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+# --- a project ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--project", "{}"], ["--project={}"]])
+def test_a_project_is_named_before_the_task(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\n")
+    (tmp_path / "matrix.yaml").write_text("variants: {ours: {inherits: drydock/cpu-vllm0.32}}\n")
+    before = [word.format(tmp_path) for word in words]
+    shown = started(*before, "matrix", "ours", "--json")
+    assert [row["id"] for row in json.loads(shown.stdout)["variants"]] == ["ours"], shown.stderr
+    assert started("matrix", "ours", "--json", cwd=tmp_path).stdout == shown.stdout
+    assert started(*before, "--version").stdout == started("--version").stdout
+    assert "ours" in started(*before, "complete", "build", "--target", "").stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        ("--project", "--project requires a value", "write --project DIR"),
+        ("--project= matrix", "--project requires a value", "write --project DIR"),
+        ("--project /nowhere matrix", "/nowhere: found no drydock.yaml", "--project or DRYDOCK_PROJECT"),
+        ("matrix --project /x", "--project comes before the task", "write ./inv --project DIR matrix"),
+    ],
+)
+def test_a_project_that_is_not_named_well_exits_with_2(words: str, error: str, hint: str) -> None:
+    ran = started(*words.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"error: {error}" in ran.stderr
+    assert hint in ran.stderr.partition("hint: ")[2]

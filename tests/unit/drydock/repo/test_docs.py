@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import StaleError
-from drydock.core.paths import ROOT
 from drydock.repo import docs
 
 TABLE = docs.begin("accelerators")
@@ -36,4 +36,4 @@ def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_committed_tables_are_the_generated_ones() -> None:
-    docs.check(ROOT, read_matrix(ROOT))
+    docs.check(DRYDOCK, read_matrix(DRYDOCK))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, RegistryError
-from drydock.core.paths import ROOT
 from drydock.engine import daemon
 from drydock.repo import doctor
 
@@ -37,8 +37,8 @@ class Machine:
         self.mirror(server.url.removeprefix("http://"))
         server.files = {"/simple/uv/": b"", "/simple/pip/": b"", "/debian/dists/bookworm/InRelease": b""}
         server.files |= {"/api/models?limit=1": b"[]"}
-        self.target = find(read_matrix(ROOT), "mi300x")
-        platform = doctor.lockfile.read_lock(doctor.lockfile.path_of(ROOT, self.target.id)).platforms["linux/amd64"]
+        self.target = find(read_matrix(DRYDOCK), "mi300x")
+        platform = doctor.lockfile.read_lock(doctor.lockfile.path_of(DRYDOCK, self.target.id)).platforms["linux/amd64"]
         server.files[f"{BASE}{platform.base.digest}"] = b"{}"
 
     def mirror(self, host: str) -> None:
@@ -46,7 +46,7 @@ class Machine:
         self.mirrors.write_text(f'registries: {{"docker.io": "{host}/hub"}}\n')
 
     def examine(self, *, target: bool = True) -> dict[str, doctor.Diagnosis]:
-        found = doctor.examine(ROOT, self.target if target else None, self.env)
+        found = doctor.examine(DRYDOCK, self.target if target else None, self.env)
         return {answer.name: answer for answer in found}
 
 

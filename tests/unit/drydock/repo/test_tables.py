@@ -9,8 +9,10 @@ import pytest
 
 from drydock.build.job import Job
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.lock.proof import Proof, path_of, write_proof
 from drydock.model.variant import Variant
@@ -19,7 +21,7 @@ from drydock.repo import tables
 
 @pytest.fixture
 def variant() -> Variant:
-    return next(variant for variant in read_matrix(ROOT) if variant.id == "cpu-vllm0.32")
+    return next(variant for variant in read_matrix(DRYDOCK) if variant.id == "cpu-vllm0.32")
 
 
 @pytest.fixture
@@ -27,12 +29,12 @@ def root(tmp_path: Path, variant: Variant) -> Path:
     """A repository with the committed images, without proofs."""
     for folder in ("images", "entrypoints", "templates"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    path_of(tmp_path, variant.id).unlink(missing_ok=True)
+    path_of(Project(tmp_path), variant.id).unlink(missing_ok=True)
     return tmp_path
 
 
 def shown(root: Path, variant: Variant) -> tuple[bool, str]:
-    row = tables.rows(root, [variant])[0]
+    row = tables.rows(Project(root), [variant])[0]
     return row["locked"], row["proof"]
 
 
@@ -41,11 +43,11 @@ def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Varia
 
 
 def test_a_proof_counts_only_for_the_inputs_that_were_tested(root: Path, variant: Variant) -> None:
-    lock = locks.read_lock(locks.path_of(root, variant.id))
-    inputs = Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root).inputs_sha256
+    lock = locks.read_lock(locks.path_of(Project(root), variant.id))
+    inputs = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=Project(root)).inputs_sha256
     digest = f"sha256:{'1' * 64}"
     write_proof(
-        root,
+        Project(root),
         variant.id,
         Proof(date="2026-11-21", digest=digest, inputs_sha256=inputs, shown={"packages": ("test_it",)}),
     )
@@ -55,7 +57,7 @@ def test_a_proof_counts_only_for_the_inputs_that_were_tested(root: Path, variant
 
 
 def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:
-    locks.path_of(root, variant.id).unlink()
+    locks.path_of(Project(root), variant.id).unlink()
     assert shown(root, variant) == (False, "none")
 
 
@@ -70,14 +72,14 @@ def test_without_a_dockerfile_there_is_no_tier(root: Path, variant: Variant) -> 
 
 
 def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> None:
-    heading, line = tables.text(tables.rows(root, [variant])).splitlines()
+    heading, line = tables.text(tables.rows(Project(root), [variant])).splitlines()
     assert heading.split() == list(tables.COLUMNS)
     assert line.split() == [variant.id, *variant.aliases, variant.vllm.version, "amd64", "yes", "rendered"]
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_the_table_fits_the_terminal_and_cuts_nothing_off(columns: int) -> None:
-    rows = tables.rows(ROOT, read_matrix(ROOT))
+    rows = tables.rows(DRYDOCK, read_matrix(DRYDOCK))
 
     shown = tables.text(rows, columns)
 
@@ -89,7 +91,7 @@ def test_the_table_fits_the_terminal_and_cuts_nothing_off(columns: int) -> None:
 
 
 def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:
-    rows = tables.rows(ROOT, read_matrix(ROOT))
+    rows = tables.rows(DRYDOCK, read_matrix(DRYDOCK))
     some = tables.select(rows, tables.Filter("habana", "", unlocked=True))
 
     assert {row["accelerator"] for row in some} == {"habana"}
@@ -101,5 +103,5 @@ def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:
 @pytest.mark.parametrize("wanted", [tables.Filter(accelerator="cdua"), tables.Filter(proof="packges")])
 def test_an_unknown_accelerator_or_tier_names_the_nearest(wanted: tables.Filter) -> None:
     with pytest.raises(InputError) as raised:
-        tables.select(tables.rows(ROOT, read_matrix(ROOT)), wanted)
+        tables.select(tables.rows(DRYDOCK, read_matrix(DRYDOCK)), wanted)
     assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")

@@ -13,8 +13,10 @@ from invoke.context import Context
 
 import tasks
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.repo import locking, update
 
@@ -49,7 +51,7 @@ def bumped(variant: Variant) -> Variant:
 
 
 def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(project: Path) -> None:
-    written, errors = update.update(project, "cpu", "0.32.9")
+    written, errors = update.update(Project(project), "cpu", "0.32.9")
 
     assert changed(project, CPU) == [
         '-   version: "0.32.0"', '+   version: "0.32.9"',
@@ -60,13 +62,13 @@ def test_a_version_is_set_where_it_stands_and_every_row_that_has_it_follows(proj
     files = [f"{row}/{file}" for row in rows for file in ("lock.json", "Dockerfile")]
     assert names(project, written) == [CPU, *files, "page.md", "ci.yml"]
     assert errors == []
-    assert find(read_matrix(project), "cpu-text").vllm.version == "0.32.9"
+    assert find(read_matrix(Project(project)), "cpu-text").vllm.version == "0.32.9"
 
 
 def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written, _ = update.update(project, "cpu-official", "0.27.2")
+    written, _ = update.update(Project(project), "cpu-official", "0.27.2")
 
     assert "+ requirements: [vllm==0.27.2+cpu," in "".join(changed(project, "templates/cpu/stacks/cpu-arm64-0.27.yaml"))
     assert not any("s390x" in name for name in names(project, written))  # has a version of its own
@@ -84,7 +86,7 @@ def test_a_stack_that_inherits_the_version_and_has_its_own_requirement_gets_both
 )
 def test_a_version_that_does_not_fit_changes_no_file(project: Path, target: str, version: str, said: str) -> None:
     with pytest.raises(InputError) as raised:
-        update.update(project, target, version)
+        update.update(Project(project), target, version)
 
     assert said in "\n".join(raised.value.problems)
     assert [path for path in project.rglob("*.yaml") if changed(project, str(path.relative_to(project)))] == []
@@ -95,7 +97,7 @@ def test_a_line_that_has_the_version_twice_is_refused(project: Path) -> None:
     (project / CPU).write_text(text.replace('"0.32.0"\n', '"0.32.0" # 0.32.0 is tested\n'))
 
     with pytest.raises(InputError, match=r"vllm.version: found 0.32.0 2 times in this line"):
-        update.update(project, "cpu", "0.32.9")
+        update.update(Project(project), "cpu", "0.32.9")
 
 
 def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +111,7 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
 
     monkeypatch.setattr(update.lockfile, "resolve_and_write", resolve)
     monkeypatch.setattr(update.docs, "write", fail)
-    written, errors = update.update(project, "cpu")
+    written, errors = update.update(Project(project), "cpu")
 
     assert names(project, written) == ["cpu-vllm0.32/Dockerfile", "ci.yml"]
     with pytest.raises(FetchError) as raised:
@@ -121,10 +123,10 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
 def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants = [bumped(each) if each.id == "cpu-vllm0.32" else each for each in read_matrix(ROOT)]
+    variants = [bumped(each) if each.id == "cpu-vllm0.32" else each for each in read_matrix(DRYDOCK)]
     monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
 
-    assert "images/cpu-vllm0.32/lock.json" in locking.say_stale(ROOT)
+    assert "images/cpu-vllm0.32/lock.json" in locking.say_stale(DRYDOCK)
     said = capsys.readouterr().err
     assert "stale now: images/cpu-vllm0.32/lock.json: run `./inv lock --target cpu-vllm0.32`\n" in said
     assert "inv ci" not in said
@@ -133,15 +135,17 @@ def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
 def test_a_dockerfile_that_differs_is_stale(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants = [each.model_copy(update={"summary": "new"}) for each in read_matrix(ROOT) if each.id == "cpu-vllm0.32"]
+    variants = [
+        each.model_copy(update={"summary": "new"}) for each in read_matrix(DRYDOCK) if each.id == "cpu-vllm0.32"
+    ]
     monkeypatch.setattr(locking, "read_matrix", lambda _: variants)
-    locking.say_stale(ROOT)
+    locking.say_stale(DRYDOCK)
 
     assert "stale now: images/cpu-vllm0.32/Dockerfile: run `./inv render`\n" in capsys.readouterr().err
 
 
 def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    variants = [bumped(find(read_matrix(ROOT), target)) for target in ("cpu", "cpu-text")]
+    variants = [bumped(find(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
     monkeypatch.setattr(tasks, "chosen", lambda _: variants)
 
     with pytest.raises(SystemExit):

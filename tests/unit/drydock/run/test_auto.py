@@ -14,6 +14,7 @@ import pytest
 
 from drydock.build import build, job, pins
 from drydock.config.matrix import find
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
@@ -153,7 +154,7 @@ def test_a_device_that_cannot_be_read_is_an_error_and_not_a_guess(tmp_path: Path
     recorded.write_text(json.dumps(host))
 
     with pytest.raises(HostError, match=r"cuda: nvidia-smi.*Driver/library version mismatch"):
-        auto.resolve("auto", str(recorded))
+        auto.resolve(DRYDOCK, "auto", str(recorded))
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"files": 3}'])
@@ -163,18 +164,18 @@ def test_a_recorded_host_that_cannot_be_read_is_an_error_that_names_it(tmp_path:
         recorded.write_text(text)
 
     with pytest.raises(InputError, match=f"--root {recorded}: ") as error:
-        auto.resolve("auto", str(recorded))
+        auto.resolve(DRYDOCK, "auto", str(recorded))
     assert "facts --record host.json" in error.value.hint
 
 
 def test_the_task_asks_the_entrypoint_and_prints_the_reasons(capsys: pytest.CaptureFixture[str]) -> None:
-    assert auto.resolve_id("auto", GAUDI2) == "habana1.22-fork0.9"
+    assert auto.resolve_id(DRYDOCK, "auto", GAUDI2) == "habana1.22-fork0.9"
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[0] == "auto: found 8 x HL-225 (habana), driver 1.22.0, x86_64"
-    assert auto.resolve_id("gaudi3") == "gaudi3"
+    assert auto.resolve_id(DRYDOCK, "gaudi3") == "gaudi3"
     with pytest.raises(InputError, match="--root"):
-        auto.resolve_id("gaudi3", GAUDI2)
+        auto.resolve_id(DRYDOCK, "gaudi3", GAUDI2)
 
 
 # --- ./inv entrypoint -----------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def test_the_task_asks_the_entrypoint_and_prints_the_reasons(capsys: pytest.Capt
     ("words", "code"), [(("version",), 0), (("check", "--root", GAUDI2), 0), (("plan", "--model", "/nowhere"), 4)]
 )
 def test_the_entrypoint_runs_from_the_checkout_with_its_exit_code(words: tuple[str, ...], code: int) -> None:
-    argv, env = entrypoint.argv_of(find(VARIANTS, "gaudi2"), words)
+    argv, env = entrypoint.argv_of(DRYDOCK, find(VARIANTS, "gaudi2"), words)
 
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
@@ -196,7 +197,9 @@ def test_the_task_becomes_the_entrypoint_of_the_variant_that_fits(monkeypatch: p
     became: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *what: became.append(what))
 
-    entrypoint.become(auto.resolve("auto", entrypoint.recorded_host(("facts", "--root", GAUDI2))), ("version",))
+    entrypoint.become(
+        DRYDOCK, auto.resolve(DRYDOCK, "auto", entrypoint.recorded_host(("facts", "--root", GAUDI2))), ("version",)
+    )
 
     ((_, argv, env),) = became
     assert argv[-2:] == [str(ROOT / "entrypoints"), "version"]
@@ -209,7 +212,7 @@ def test_the_entrypoint_gets_no_more_of_the_shell_than_a_container(monkeypatch: 
     for name in ("HOME", "CUDA_VISIBLE_DEVICES", "VLLM_USE_V1", "PYTHONPATH"):
         monkeypatch.setenv(name, "/left/out")
 
-    _, env = entrypoint.argv_of(find(VARIANTS, "cpu"), ("facts",))
+    _, env = entrypoint.argv_of(DRYDOCK, find(VARIANTS, "cpu"), ("facts",))
 
     assert env.keys() >= {"HF_TOKEN", "https_proxy", "HTTP_PROXY", "PATH", "DRYDOCK_PROFILE"}
     assert "/left/out" not in env.values()
@@ -250,16 +253,16 @@ def test_the_recorded_host_is_read_from_the_entrypoint_s_words(words: tuple[str,
 def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     monkeypatch.setattr(daemon, "ensure", lambda: None)
-    monkeypatch.setattr(job, "prepare", lambda target: target)
+    monkeypatch.setattr(job, "prepare", lambda _, target: target)
     monkeypatch.setattr(pins, "pin_missing", lambda job: job)
     monkeypatch.setattr(run.Here, "own", lambda *_: "")
     monkeypatch.setattr(build, "build", lambda job: built.append(job) or SimpleNamespace(image=f"drydock/{job}:1"))
     found = LocalImage(f"sha256:{'ab' * 32}")
     monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
     monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted, **_more: built.extend(argv[:2]) or 0)
-    here = run.Building()
+    here = run.Building(DRYDOCK)
     here.machine = machine(tmp_path)
 
-    run.run("cpu", RunRequest(model="org/model"), here=here)
+    run.run(DRYDOCK, "cpu", RunRequest(model="org/model"), here=here)
 
     assert built == ["cpu-vllm0.32", "docker", "run"]

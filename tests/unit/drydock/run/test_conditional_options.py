@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.run.container import Container, RunRequest, container
 from drydock.run.machine import Machine
 from drydock.run.reasons import lines, words
 from tests.support.containers import recorded
 
-VARIANTS = read_matrix(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
 FORKS = ["habana1.21-deepseek-r1", "habana1.21-fork0.8", "habana1.22-fork0.9", "habana1.22-fork0.9-multimodal"]
 NIC = ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"]
 RIGHTS = ("SYS_NICE", "IPC_LOCK", "SYS_PTRACE")

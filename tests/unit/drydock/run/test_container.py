@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run.container import is_native, name_of, parse_numbers
@@ -246,7 +246,7 @@ def test_each_option_has_a_reason_and_a_source() -> None:
     assert "--mount /etc/ascend_install.info (where it is)" in [option for option, _, _ in words(NODES)]
 
 
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_an_option_left_to_a_check_names_an_existing_check(variant: Variant) -> None:
     run = variant.run
     given = [*run.capabilities, *run.security, *run.ulimits, run.shm, run.ipc, run.user]

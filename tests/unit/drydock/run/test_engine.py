@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError, HostError
-from drydock.core.paths import ROOT
 from drydock.run import engine
 from drydock.run.container import Container, RunRequest, container
 from tests.support.containers import GPUS, RUNTIME, machine, made
@@ -97,13 +97,13 @@ def test_output_passes_at_once_and_dockers_own_error_becomes_ours(
 ) -> None:
     script = f"sys.stderr.write('pulling\\n'); sys.stderr.flush(); sys.stderr.write({DAEMON + 'odd'!r}); sys.exit(125)"
     with pytest.raises(EngineError, match="docker: odd"):
-        engine.Here().attach(started(script), wanted)
+        engine.Here(DRYDOCK).attach(started(script), wanted)
     assert capfd.readouterr().err == "pulling\n"
 
 
 def test_the_containers_own_words_and_code_are_kept(wanted: Container, capfd: pytest.CaptureFixture[str]) -> None:
     script = "print('out'); sys.stderr.write('50%\\r a docker: b\\ndocker: mine\\nmore'); sys.exit(3)"
-    assert engine.Here().attach(started(script), wanted) == 3
+    assert engine.Here(DRYDOCK).attach(started(script), wanted) == 3
     assert capfd.readouterr() == ("out\n", "50%\r a docker: b\ndocker: mine\nmore")
 
 
@@ -130,7 +130,7 @@ def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None
         f"time.sleep(0.5); os.kill(os.getppid(), signal.SIGTERM); time.sleep(30)"
     )
     before = signal.getsignal(signal.SIGTERM)
-    assert engine.Here().attach(started(script), wanted) == 143
+    assert engine.Here(DRYDOCK).attach(started(script), wanted) == 143
     assert seen.read_text() == "T"
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -139,7 +139,7 @@ def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None
 def test_only_what_reads_the_terminal_stays_in_its_foreground(
     wanted: Container, terminal: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert engine.Here().attach(started("import os; print(os.getpgrp())"), wanted, terminal=terminal) == 0
+    assert engine.Here(DRYDOCK).attach(started("import os; print(os.getpgrp())"), wanted, terminal=terminal) == 0
     assert (int(capfd.readouterr().out) == os.getpgrp()) is terminal
 
 
@@ -153,13 +153,13 @@ def test_the_version_is_that_of_docker_and_no_other_engine(monkeypatch: pytest.M
 
     for names, expected in ((("Engine", "containerd"), "20.10.24+dfsg1"), (("Podman Engine",), ""), ((), "")):
         monkeypatch.setattr(engine.docker, "from_env", lambda names=names: Client(*names))
-        assert engine.Here().docker_version() == expected
+        assert engine.Here(DRYDOCK).docker_version() == expected
 
     def absent() -> None:
         raise engine.docker.errors.DockerException("no engine")
 
     monkeypatch.setattr(engine.docker, "from_env", absent)
-    assert engine.Here().docker_version() == ""
+    assert engine.Here(DRYDOCK).docker_version() == ""
 
 
 def test_a_detached_container_that_cannot_start_is_removed(
@@ -174,10 +174,10 @@ def test_a_detached_container_that_cannot_start_is_removed(
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    assert engine.Here().detach(["docker", "run", "--detach", "i"], wanted) == "abc"
+    assert engine.Here(DRYDOCK).detach(["docker", "run", "--detach", "i"], wanted) == "abc"
     monkeypatch.setenv("FAILS", "1")
     with pytest.raises(HostError, match="container runtime habana"):
-        engine.Here().detach(["docker", "run", "--detach", "i"], wanted)
+        engine.Here(DRYDOCK).detach(["docker", "run", "--detach", "i"], wanted)
     assert (tmp_path / "calls").read_text().splitlines()[-1] == "rm --force abc"
 
 
@@ -185,7 +185,7 @@ def test_without_docker_the_hint_is_the_task_that_installs_it(
     wanted: Container, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    for start in (engine.Here().attach, engine.Here().detach):
+    for start in (engine.Here(DRYDOCK).attach, engine.Here(DRYDOCK).detach):
         with pytest.raises(EngineError, match="docker: not found on PATH") as raised:
             start(["docker", "run", "i"], wanted)
         assert raised.value.hint == "run `./inv engine`"
@@ -196,7 +196,7 @@ def test_a_runtime_that_the_engine_does_not_know_is_explained_by_its_accelerator
     tmp_path: Path, said: str
 ) -> None:
     """Docker 23 changed the words; vLLM's installation manual, Intel Gaudi, quotes those of older engines."""
-    wanted = container(find(read_matrix(ROOT), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path))
+    wanted = container(find(read_matrix(DRYDOCK), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path))
     error = engine.explain(f"{DAEMON}{said}{ADVICE}", wanted)
 
     assert error.problems == ("container runtime habana: the engine does not have it",)

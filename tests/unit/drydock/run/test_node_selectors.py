@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
@@ -22,7 +23,7 @@ from drydock.run.run import How
 from tests.unit.drydock.run.test_run import FakeHere
 
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
-TPU = find(read_matrix(ROOT), "tpu")
+TPU = find(read_matrix(DRYDOCK), "tpu")
 
 
 class Recorded(FakeHere):
@@ -38,7 +39,7 @@ def manifest(
 ) -> tuple[dict[str, Any], str]:
     """Return the pod's specification, and what was said."""
     wanted = RunRequest(model="a/b", **request)
-    run.run(target, wanted, How("k8s", json=True), here=Recorded(folder))
+    run.run(DRYDOCK, target, wanted, How("k8s", json=True), here=Recorded(folder))
     data = json.loads(capsys.readouterr().out)
     return data["k8s"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
 
@@ -69,7 +70,7 @@ def test_a_file_that_is_no_recorded_host_is_refused_also_where_nodes_have_no_kin
     other = tmp_path / "topology.yaml"
     other.write_text("model: a/b\n")
     with pytest.raises(InputError, match=f"--root {re.escape(str(other))}"):
-        run.run("cpu", RunRequest(model="a/b", host=str(other)), How("k8s", json=True), here=Here())
+        run.run(DRYDOCK, "cpu", RunRequest(model="a/b", host=str(other)), How("k8s", json=True), here=Here(DRYDOCK))
 
 
 def test_the_targets_name_and_the_devices_tell_the_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

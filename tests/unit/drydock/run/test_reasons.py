@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import read_matrix
-from drydock.core.paths import ROOT
+from drydock.config.project import DRYDOCK
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run import docker, kubernetes
@@ -39,7 +39,7 @@ def flags(wanted: Container) -> set[str]:
     return {option for option, *_ in docker.docker_options(wanted)}
 
 
-@for_each(read_matrix(ROOT), lambda variant: variant.id)
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_the_reasons_are_those_of_the_printed_command(variant: Variant) -> None:
     wanted = container(variant, RunRequest(model="org/model"), Machine(Path("/nowhere")))
     explained = {line.partition(" ")[0].rstrip(":") for line in lines(variant.run, wanted, "docker")} - {"--host"}

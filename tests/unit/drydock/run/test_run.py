@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError, TargetError
-from drydock.core.paths import ROOT
 from drydock.model.variant import Engines
 from drydock.run import run
 from drydock.run.container import Container, RunRequest
@@ -35,6 +35,7 @@ class FakeHere(Here):
     """A fake machine and engine; docker's command is only stored."""
 
     def __init__(self, folder: Path, images: Sequence[str] = (), stand_in: str = "") -> None:
+        super().__init__(DRYDOCK)
         self.machine = machine(folder)
         self.images = [*images]
         self.stand_in = stand_in
@@ -73,7 +74,7 @@ def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
 ) -> None:
     here = FakeHere(tmp_path)
 
-    run.run("cpu", MODEL, PRINT, here=here)
+    run.run(DRYDOCK, "cpu", MODEL, PRINT, here=here)
 
     out, err = capsys.readouterr()
     assert shlex.split(out.replace("\\\n", " "))[:2] == ["docker", "run"]
@@ -84,7 +85,7 @@ def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
 def test_a_machine_with_the_accelerator_lists_what_it_lacks_and_another_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.run("cpu", RunRequest(model="/data/not/here"), PRINT, here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cpu", RunRequest(model="/data/not/here"), PRINT, here=FakeHere(tmp_path))
 
     assert "no folder /data/not/here" in capsys.readouterr().err
     assert not made(NODES, machine(tmp_path)).native
@@ -93,9 +94,9 @@ def test_a_machine_with_the_accelerator_lists_what_it_lacks_and_another_does_not
 def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path)
 
-    run.run("cpu", MODEL, How("compose"), here=here)
+    run.run(DRYDOCK, "cpu", MODEL, How("compose"), here=here)
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"services", "volumes"}
-    run.run("cpu", MODEL, How("k8s"), here=here)
+    run.run(DRYDOCK, "cpu", MODEL, How("k8s"), here=here)
     out, err = capsys.readouterr()
     assert [document["kind"] for document in yaml.safe_load_all(out)][1] == "Deployment"
     assert "exists on this machine only: push it" in err
@@ -115,7 +116,7 @@ def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.
 def test_of_a_group_of_unknown_number_one_sentence_says_what_to_do(
     target: str, groups: list[str], form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.run(target, MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
+    run.run(DRYDOCK, target, MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
     said = "left out; add its number" if form == "k8s" else "replace it by its number"
 
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("group ")]
@@ -126,7 +127,7 @@ def test_of_a_group_of_unknown_number_one_sentence_says_what_to_do(
 def test_the_logged_command_is_the_one_that_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    code = run.run("cpu", MODEL, here=here)
+    code = run.run(DRYDOCK, "cpu", MODEL, here=here)
 
     out, err = capsys.readouterr()
     assert out == ""
@@ -142,9 +143,15 @@ def test_the_digest_is_set_for_a_pinned_reference_and_not_for_a_tag(
 ) -> None:
     here = FakeHere(tmp_path, ["registry.example/vllm:1"])
 
-    run.run("cpu", MODEL.model_copy(update={"image": PINNED}), How(form, only_print=True), here=here)
+    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"image": PINNED}), How(form, only_print=True), here=here)
     assert capsys.readouterr().out.count(DIGEST) == 2  # the reference and the variable
-    run.run("cpu", MODEL.model_copy(update={"image": "registry.example/vllm:1"}), How(form, only_print=True), here=here)
+    run.run(
+        DRYDOCK,
+        "cpu",
+        MODEL.model_copy(update={"image": "registry.example/vllm:1"}),
+        How(form, only_print=True),
+        here=here,
+    )
     assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
 
 
@@ -154,7 +161,7 @@ def test_an_api_key_is_passed_by_name_and_not_printed(
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "weaker")
     here = FakeHere(tmp_path, [CPU])
-    run.run("cpu", RunRequest(model="org/model", arguments=(*words, "--port", "9")), here=here)
+    run.run(DRYDOCK, "cpu", RunRequest(model="org/model", arguments=(*words, "--port", "9")), here=here)
     assert "cret" not in "".join((*capsys.readouterr(), *here.became)).replace("secret", "")
     assert here.became[-2:] == ["--port", "9"]
     assert here.became[here.became.index("VLLM_API_KEY") - 1] == "--env"
@@ -163,14 +170,14 @@ def test_an_api_key_is_passed_by_name_and_not_printed(
 
 def test_a_missing_image_has_the_build_command_as_hint(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="image not found") as raised:
-        run.run("cpu", MODEL, here=FakeHere(tmp_path))
+        run.run(DRYDOCK, "cpu", MODEL, here=FakeHere(tmp_path))
     assert (raised.value.hint, raised.value.code) == ("run `./inv build --target cpu`", 9)
 
 
 def test_docker_pulls_an_image_of_a_registry(tmp_path: Path) -> None:
     here = FakeHere(tmp_path)
 
-    run.run("cpu", RunRequest(model="org/model", image="registry.example/vllm:1"), here=here)
+    run.run(DRYDOCK, "cpu", RunRequest(model="org/model", image="registry.example/vllm:1"), here=here)
 
     assert "registry.example/vllm:1" in here.images
     assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
@@ -194,7 +201,7 @@ def test_an_engine_that_cannot_unpack_the_image_is_told_in_one_line_before_the_p
     here.version = version
     published = RunRequest(model="org/model", image="registry.example/vllm:1")
 
-    run.run("cpu", published, here=here)
+    run.run(DRYDOCK, "cpu", published, here=here)
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(said) == old
     if old:
@@ -202,7 +209,7 @@ def test_an_engine_that_cannot_unpack_the_image_is_told_in_one_line_before_the_p
             f"this engine is Docker {version}, which cannot unpack zstd layers: update it to 23.0 or later" in said[0]
         )
         assert "skopeo copy --dest-compress-format gzip" in said[0]
-    run.run("cpu", published, here=here)  # it is there now
+    run.run(DRYDOCK, "cpu", published, here=here)  # it is there now
     assert "warning: " not in capsys.readouterr().err
 
 
@@ -211,9 +218,9 @@ def test_an_old_engine_is_enough_for_gzip_and_every_output_has_the_oldest(
 ) -> None:
     here = FakeHere(tmp_path)
     for form in run.WRITERS:
-        run.run("ascend", MODEL, How(form, only_print=True), here=here)
+        run.run(DRYDOCK, "ascend", MODEL, How(form, only_print=True), here=here)
         assert "engine: Docker 20.10 or containerd 1.4, or later: layers are gzip" in capsys.readouterr().err
-        run.run("cpu", MODEL, How(form, only_print=True), here=here)
+        run.run(DRYDOCK, "cpu", MODEL, How(form, only_print=True), here=here)
         assert "engine: Docker 23.0 or containerd 1.5, or later: layers are zstd" in capsys.readouterr().err
     assert run.too_old(made(NODES, machine(tmp_path)), "20.10.24")
     gzip = made(NODES, machine(tmp_path)).model_copy(update={"oldest": Engines(docker="20.10", containerd="1.4")})
@@ -232,10 +239,10 @@ def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) ->
 
 def test_an_unknown_format_or_target_has_the_nearest_as_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--format compos") as raised:
-        run.run("cpu", MODEL, How("compos"), here=FakeHere(tmp_path))
+        run.run(DRYDOCK, "cpu", MODEL, How("compos"), here=FakeHere(tmp_path))
     assert raised.value.hint == "did you mean 'compose'?"
     with pytest.raises(TargetError):
-        run.run("gaudi9", MODEL, here=FakeHere(tmp_path), root=ROOT)
+        run.run(DRYDOCK, "gaudi9", MODEL, here=FakeHere(tmp_path))
 
 
 # --- who can connect ------------------------------------------------------------------------------------------------
@@ -250,13 +257,13 @@ def test_only_this_machine_can_connect_unless_the_user_asks_for_more(
 ) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    run.run("cpu", MODEL, here=here)
+    run.run(DRYDOCK, "cpu", MODEL, here=here)
     assert published(here) == "127.0.0.1:8000:8000"
     assert (
         "--publish 127.0.0.1:8000: only this machine can connect; --port 0.0.0.0:8000 lets" in capsys.readouterr().err
     )
     monkeypatch.setenv("VLLM_API_KEY", "k")
-    run.run("cpu", MODEL.model_copy(update={"address": "10.0.0.1"}), here=here)
+    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"address": "10.0.0.1"}), here=here)
     assert published(here) == "10.0.0.1:8000:8000"
     assert "other machines can connect" in capsys.readouterr().err
 
@@ -267,12 +274,12 @@ def test_other_machines_need_a_key_or_the_users_word(tmp_path: Path, capsys: pyt
     file.write_text("s3cret\n")
 
     with pytest.raises(InputError, match="other machines can reach this address, and no API key is set") as raised:
-        run.run("cpu", everywhere, here=here)
+        run.run(DRYDOCK, "cpu", everywhere, here=here)
     assert all(way in raised.value.hint for way in ("VLLM_API_KEY", "--api-key-file", "--no-api-key", "--port 8000"))
     assert here.became == []
-    run.run("cpu", everywhere.model_copy(update={"no_api_key": True}), here=here)
+    run.run(DRYDOCK, "cpu", everywhere.model_copy(update={"no_api_key": True}), here=here)
     assert published(here) == "0.0.0.0:8000:8000"
-    run.run("cpu", everywhere.model_copy(update={"api_key_file": str(file)}), here=here)
+    run.run(DRYDOCK, "cpu", everywhere.model_copy(update={"api_key_file": str(file)}), here=here)
     assert os.environ["VLLM_API_KEY"] == "s3cret"
     assert "s3cret" not in "".join((*here.became, *capsys.readouterr()))
 
@@ -281,7 +288,7 @@ def test_other_machines_need_a_key_or_the_users_word(tmp_path: Path, capsys: pyt
 def test_no_printed_form_has_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
     request = MODEL.model_copy(update={"arguments": ("--api-key", "s3cret", "--dtype", "half")})
 
-    run.run("cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
     out, err = capsys.readouterr()
     assert "s3cret" not in out + err
     assert "--api-key" not in out.replace("vllm-api-key", "")
@@ -295,21 +302,21 @@ def test_a_pod_has_no_address_of_this_machine_and_always_a_key(
 ) -> None:
     here = FakeHere(tmp_path)
 
-    run.run("cpu", MODEL, How("k8s"), here=here)
+    run.run(DRYDOCK, "cpu", MODEL, How("k8s"), here=here)
     assert "name: vllm-api-key" in capsys.readouterr().out
     with pytest.raises(InputError, match="a pod has no address of this machine"):
-        run.run("cpu", MODEL.model_copy(update={"address": "127.0.0.1"}), How("k8s"), here=here)
+        run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"address": "127.0.0.1"}), How("k8s"), here=here)
 
 
 def test_a_server_on_the_hosts_network_listens_on_loopback_and_in_a_pod_on_every_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.run("cloudmatrix384", MODEL, PRINT, here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cloudmatrix384", MODEL, PRINT, here=FakeHere(tmp_path))
     out, err = capsys.readouterr()
     assert "--network host" in out
     assert "--host 127.0.0.1" in out
     assert "--host 127.0.0.1: only this machine can connect" in err
-    run.run("cloudmatrix384", MODEL, How("k8s"), here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cloudmatrix384", MODEL, How("k8s"), here=FakeHere(tmp_path))
     (args,) = (
         document["spec"]["template"]["spec"]["containers"][0]["args"]
         for document in yaml.safe_load_all(capsys.readouterr().out)
@@ -324,13 +331,13 @@ def test_a_server_on_the_hosts_network_listens_on_loopback_and_in_a_pod_on_every
 def test_a_detached_container_is_started_at_once_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path, [CPU])
 
-    assert run.run("cpu", MODEL, How(detach=True), here=here) == 0
+    assert run.run(DRYDOCK, "cpu", MODEL, How(detach=True), here=here) == 0
     out, err = capsys.readouterr()
     assert out == f"cpu-vllm0-32\n{ID}\n"
     assert here.became[:3] == ["docker", "run", "--detach"]
     assert shlex.split(err[err.index("docker run") : err.index("ready when")].replace("\\\n", " ")) == here.became
     assert "docker logs --follow cpu-vllm0-32" in err
-    run.run("cpu", MODEL, How(detach=True, json=True), here=here)
+    run.run(DRYDOCK, "cpu", MODEL, How(detach=True, json=True), here=here)
     assert json.loads(capsys.readouterr().out) == {
         "id": ID,
         "name": "cpu-vllm0-32",
@@ -342,9 +349,9 @@ def test_a_detached_container_is_started_at_once_and_named(tmp_path: Path, capsy
 
 @pytest.mark.parametrize("form", run.WRITERS)
 def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
-    run.run("cpu", MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cpu", MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
     text, said = capsys.readouterr()
-    run.run("cpu", MODEL, How(form, only_print=True, json=True), here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cpu", MODEL, How(form, only_print=True, json=True), here=FakeHere(tmp_path))
     out, err = capsys.readouterr()
     data = json.loads(out)
 
@@ -361,10 +368,10 @@ def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.Ca
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     for how in (How(detach=True, only_print=True), How("compose", detach=True), How(json=True)):
         with pytest.raises(InputError):
-            run.run("cpu", MODEL, how, here=FakeHere(tmp_path, [CPU]))
+            run.run(DRYDOCK, "cpu", MODEL, how, here=FakeHere(tmp_path, [CPU]))
     both = MODEL.model_copy(update={"api_key_file": "f", "arguments": ("--api-key=k",)})
     with pytest.raises(InputError, match="both give the key"):
-        run.run("cpu", both, here=FakeHere(tmp_path, [CPU]))
+        run.run(DRYDOCK, "cpu", both, here=FakeHere(tmp_path, [CPU]))
 
 
 def test_cards_that_this_machine_does_not_have_are_refused_in_print_too(
@@ -375,8 +382,8 @@ def test_cards_that_this_machine_does_not_have_are_refused_in_print_too(
     beyond = MODEL.model_copy(update={"devices": "1,2"})
 
     with pytest.raises(HostError, match=r"no device 2 among /dev/nvidia\[0-9\]\*"):
-        run.run("cuda", beyond, PRINT, here=here)
-    run.run("cuda", beyond.model_copy(update={"devices": "1"}), PRINT, here=here)
+        run.run(DRYDOCK, "cuda", beyond, PRINT, here=here)
+    run.run(DRYDOCK, "cuda", beyond.model_copy(update={"devices": "1"}), PRINT, here=here)
     assert "--gpus device=1" in capsys.readouterr().out
 
 
@@ -387,10 +394,10 @@ def test_an_image_with_stand_ins_is_announced(tmp_path: Path, capsys: pytest.Cap
     name = "drydock-stand-in/cpu-vllm0.32:latest"
     request = MODEL.model_copy(update={"image": name})
 
-    run.run("cpu", request, here=FakeHere(tmp_path, [name], "base,wheels"))
+    run.run(DRYDOCK, "cpu", request, here=FakeHere(tmp_path, [name], "base,wheels"))
     assert f"{name}: contains stand-ins for base,wheels: it is not what its lock pins" in capsys.readouterr().err
-    run.run("cpu", request, PRINT, here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cpu", request, PRINT, here=FakeHere(tmp_path))
     assert f"{name}: contains stand-ins" in capsys.readouterr().err
     with pytest.raises(HostError) as raised:
-        run.run("cpu", MODEL, here=FakeHere(tmp_path, [name]))
+        run.run(DRYDOCK, "cpu", MODEL, here=FakeHere(tmp_path, [name]))
     assert raised.value.hint == f"run `./inv build --target cpu`; --image {name} runs the one built with stand-ins"

@@ -8,6 +8,7 @@ import pytest
 
 from drydock.build import build
 from drydock.build import standins as stubs
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
@@ -37,9 +38,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def start(folder: Path, request: RunRequest, *devices: str, target: str = "mi300x") -> None:
-    here = run.Building()
+    here = run.Building(DRYDOCK)
     here.machine = machine(folder, devices)
-    run.run(target, request.model_copy(update={"stand_ins": True}), here=here)
+    run.run(DRYDOCK, target, request.model_copy(update={"stand_ins": True}), here=here)
 
 
 def test_on_a_recorded_host_it_starts_without_devices_and_reads_that_host(tmp_path: Path, started: list[str]) -> None:
@@ -80,7 +81,7 @@ def test_without_devices_a_recorded_host_is_asked_for(tmp_path: Path, started: l
 def test_a_manifest_would_need_an_image_that_is_pushed() -> None:
     request = RunRequest(host=str(HOST), stand_ins=True)
     with pytest.raises(InputError, match="a stand-in stays on this machine"):
-        run.run("mi300x", request, run.How("k8s"), here=run.Building())
+        run.run(DRYDOCK, "mi300x", request, run.How("k8s"), here=run.Building(DRYDOCK))
 
 
 def test_a_row_without_vllm_is_refused(tmp_path: Path, started: list[str]) -> None:

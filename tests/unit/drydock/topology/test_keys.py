@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump
 from drydock.topology import keys
@@ -35,7 +36,7 @@ def test_a_key_of_the_shell_is_in_the_file_and_in_no_rendered_one(
         plan = tmp_path / "plan.json"
         plan.write_text(json.dumps(dump(make())))
         for kind in kinds:
-            write(plan, kind, tmp_path / f"{make.__name__}-{kind}")
+            write(DRYDOCK, plan, kind, tmp_path / f"{make.__name__}-{kind}")
 
     found = {path.name for path in tmp_path.rglob("*") if path.is_file() and KEY in path.read_text()}
     assert found == {"VLLM_API_KEY.env", "DRYDOCK_GROUP_SECRET.env"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
 from drydock.topology.arguments import relocated
 from drydock.topology.entrypoint_client import Asked, Entrypoint
 from drydock.topology.plan import Images, plan
@@ -38,7 +38,7 @@ def test_the_container_decides_as_the_plan_says(tmp_path: Path) -> None:
     """The words and the environment of a rank give its command again."""
     path = write(tmp_path, TRIO, CPU)
     rank = _ranks(planned(path, tmp_path))["d0"]
-    ask = Entrypoint(find(read_matrix(ROOT), "cpu"))
+    ask = Entrypoint(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"))
     model = str(tmp_path / "model")
     again = ask.plan(Asked(tmp_path / "host.json", model, rank.words[2:], rank.env))
     assert [word.replace(model, "/models/m") for word in again["argv"]] == [*rank.argv]
@@ -65,10 +65,10 @@ def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeyp
     loaded = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(tmp_path / "loaded")}
     env = {**loaded, "HF_ENDPOINT": hub.url, "HF_TOKEN_PATH": "/etc/passwd", "MODELSCOPE_DOMAIN": hub.url}
     made = _plan(tmp_path, _with("decode", f"env: {json.dumps(env)}"))
-    variant = find(read_matrix(ROOT), "cpu")
+    variant = find(read_matrix(DRYDOCK), "cpu")
     for more in ({}, {"VLLM_USE_MODELSCOPE": "true"}):
         with contextlib.suppress(InputError):  # the image has no package modelscope
-            Entrypoint(variant).plan(Asked(tmp_path / "host.json", "some/model", (), {**env, **more}))
+            Entrypoint(DRYDOCK, variant).plan(Asked(tmp_path / "host.json", "some/model", (), {**env, **more}))
     hub.shutdown()
     assert env.items() <= _ranks(made)["d0"].env.items()
     assert not [*tmp_path.glob("loaded*")]
@@ -77,7 +77,7 @@ def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeyp
 
 def test_a_groups_environment_decides_as_in_the_container(tmp_path: Path) -> None:
     write(tmp_path, "", CPU)
-    ask = Entrypoint(find(read_matrix(ROOT), "cpu"))
+    ask = Entrypoint(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"))
     model = str(write_model(tmp_path / "model", SMOLLM2))
     made = ask.plan(Asked(tmp_path / "host.json", model, (), {"LD_PRELOAD": "/x/evil.so"}))
     (said,) = [each for each in made["reasons"] if each["setting"] == "LD_PRELOAD"]
@@ -209,10 +209,10 @@ def test_servers_on_several_nodes_and_no_connector_get_a_plain_router(tmp_path: 
 
 def test_an_unknown_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    variant = find(read_matrix(ROOT), "h100")
+    variant = find(read_matrix(DRYDOCK), "h100")
     read = read_topology(EXAMPLES / "deepseek-h100-2nodes.yaml")
     with pytest.raises(InputError, match="the model is not on this machine") as raised:
-        plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(variant))
+        plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant))
     assert raised.value.hint.startswith("--model FOLDER reads it here")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology import page, size
@@ -75,7 +76,7 @@ def test_a_wrong_word_is_the_users_error() -> None:
 
 
 def test_the_recorded_hosts_have_their_variants() -> None:
-    variants = {machine.name: machine.variant.accelerator for machine in size.machines()}
+    variants = {machine.name: machine.variant.accelerator for machine in size.machines(DRYDOCK)}
     assert variants["cuda-h100-8x"] == "cuda"
     assert all(name.partition("-")[0] == accelerator for name, accelerator in variants.items())
 

@@ -7,15 +7,15 @@ import pytest
 from packaging.version import Version
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.config.validation import made
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
 from drydock.topology import transfer
 from drydock.topology.records import Group
 
-VARIANTS = read_matrix(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
 PAIR = (Group(name="p", role="prefill"), Group(name="d", role="decode"))
 NAMES: dict[str, int | str] = {
     **dict.fromkeys(("instance", "prefills", "decodes", "servers", "kv"), 7),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError, InputError, VerifyError
 from drydock.core.files import dumps
 from drydock.model.record import dump
@@ -52,13 +53,13 @@ def calls(engine: Path) -> list[str]:
 def test_compose_is_refused_for_addresses_that_no_network_has(engine: Path) -> None:
     plan = topologies.with_rank(topologies.disaggregated(), address="192.168.7.7")
     with pytest.raises(InputError, match="expected one network"):
-        up.up(write(engine, plan), Options("compose", output=str(engine / "out")))
+        up.up(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
     assert not (engine / "calls").exists()
 
 
 def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engine: Path) -> None:
     output = engine / "out"
-    shown = up.up(write(engine), Options("compose", output=str(output)))
+    shown = up.up(DRYDOCK, write(engine), Options("compose", output=str(output)))
 
     assert shown == SHOWN
     compose = f"compose --project-name drydock-duo --file {output}/compose.yaml"
@@ -68,20 +69,20 @@ def test_compose_starts_it_and_a_container_of_it_asks_for_the_known_answer(engin
     assert (engine / "program").read_text() == Path(up.known_answer.__file__).read_text()
     assert (output / "VLLM_API_KEY.env").is_file()
 
-    up.down(write(engine), Options(output=str(output)))
+    up.down(DRYDOCK, write(engine), Options(output=str(output)))
     assert calls(engine)[-1] == f"{compose} down --remove-orphans"
 
 
 def test_servers_that_answer_wrong_end_it_with_what_they_said(engine: Path) -> None:
     (engine / "wrong").write_text("p → d: wrong answer\n")
     with pytest.raises(VerifyError, match="p → d: wrong answer"):
-        up.up(write(engine), Options("compose", output=str(engine / "out")))
+        up.up(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
 
 
 def test_what_compose_cannot_start_names_the_command_of_the_logs(engine: Path) -> None:
     (engine / "fails").touch()
     with pytest.raises(EngineError, match="docker compose up: exit 1") as raised:
-        up.up(write(engine), Options("compose", output=str(engine / "out")))
+        up.up(DRYDOCK, write(engine), Options("compose", output=str(engine / "out")))
     assert f"--file {engine}/out/compose.yaml logs" in raised.value.hint
 
 
@@ -91,7 +92,7 @@ def test_an_image_that_no_registry_has_must_be_built_and_is_never_pulled(engine:
     with pytest.raises(
         EngineError, match=r"image drydock/cpu-vllm0\.32:0123456789ab: not in this machine's engine"
     ) as raised:
-        up.up(write(engine, plan), Options("compose", output=str(engine / "out")))
+        up.up(DRYDOCK, write(engine, plan), Options("compose", output=str(engine / "out")))
     assert "./inv build --target" in raised.value.hint
     assert calls(engine) == ["image inspect drydock/cpu-vllm0.32:0123456789ab"]
 
@@ -103,8 +104,8 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
     monkeypatch.setattr(up, "playbook", lambda _, tags, **more: played.append((tags, more.get("variables"))))
     monkeypatch.setattr(verify, "prove", lambda _, key: ShownAnswers(alone=(key,)))
     options = Options("ansible", output=str(tmp_path / "out"))
-    shown = up.up(write(tmp_path), options)
-    up.down(write(tmp_path), options)
+    shown = up.up(DRYDOCK, write(tmp_path), options)
+    up.down(DRYDOCK, write(tmp_path), options)
 
     key = (tmp_path / "out" / "VLLM_API_KEY.env").read_text().strip().removeprefix("VLLM_API_KEY=")
     assert shown.alone == (key,)
@@ -122,13 +123,13 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
 )
 def test_a_plan_of_machines_is_started_only_where_the_user_says(tmp_path: Path, kind: str, text: str) -> None:
     with pytest.raises(InputError, match=text):
-        up.up(write(tmp_path), Options(kind, output=str(tmp_path / "out")))
+        up.up(DRYDOCK, write(tmp_path), Options(kind, output=str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
 
 
 def test_what_was_not_started_from_here_is_not_stopped(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found nothing that up started"):
-        up.down(write(tmp_path), Options(output=str(tmp_path / "out")))
+        up.down(DRYDOCK, write(tmp_path), Options(output=str(tmp_path / "out")))
 
 
 @pytest.mark.parametrize(
@@ -141,4 +142,4 @@ def test_a_topology_is_called_as_its_file_or_its_folder(path: str, name: str) ->
 def test_verify_needs_the_key_that_the_servers_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
     with pytest.raises(InputError, match="VLLM_API_KEY: not in the environment"):
-        verify.verify(write(tmp_path))
+        verify.verify(DRYDOCK, write(tmp_path))

@@ -11,8 +11,8 @@ import pytest
 
 from drydock.config.matrix import find as find_variant
 from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import DriftError, FetchError, GoneError, InputError, NotAskedError
-from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, absent, origin
@@ -24,7 +24,7 @@ from drydock.model.locked import LockedDeb, LockedDebianBase
 from drydock.model.variant import SourceCode, Variant
 from tests.support.git import git
 
-VARIANTS = read_matrix(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
 CPU, SOURCE, IMAGE = (find_variant(VARIANTS, target) for target in ("cpu", "cuda-source", "xpu-vllm0.30"))
 FRESH = "f" * 64
 
@@ -34,7 +34,7 @@ class Echo:
 
     def __init__(self, variant: Variant, changes: Mapping[str, Any] | None = None) -> None:
         self.variant, self.changes = variant, dict(changes or {})
-        self.pins = read_lock(path_of(ROOT, variant.id)).platforms[variant.platforms[0]]
+        self.pins = read_lock(path_of(DRYDOCK, variant.id)).platforms[variant.platforms[0]]
         self.beyond: dict[str, str] = {}
 
     def said(self, name: str, value: Any) -> Any:
@@ -74,7 +74,7 @@ class Echo:
 
 
 def drift(variant: Variant, upstream: Echo) -> Drift:
-    return find(ROOT, [variant], upstream)
+    return find(DRYDOCK, [variant], upstream)
 
 
 @pytest.mark.parametrize("variant", [CPU, IMAGE], ids=lambda variant: variant.id)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import (
     AdvisoryError,
     BuildError,
@@ -28,6 +29,7 @@ from drydock.core.errors import (
     StaleError,
 )
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.examine.advisories.record import Advisory, PinnedPackage
 from drydock.lock import lockfile
 from drydock.lock.drift.record import Drift, DriftedPin
@@ -43,7 +45,7 @@ from drydock.repo.ci.rows import HOSTED_DISK, disk, rows
 from tests.support.git import git
 from tests.unit.test_tasks import COMMAND, wrong
 
-VARIANTS = read_matrix(ROOT)
+VARIANTS = read_matrix(DRYDOCK)
 CPU = find(VARIANTS, "cpu")
 SECRET = "hunter2"  # noqa: S105 - the tests' own
 PULLS = "repos/acme/drydock/pulls"
@@ -63,7 +65,7 @@ def loaded(form: str) -> dict[Any, Any]:
 
 @pytest.mark.golden
 def test_the_committed_workflows_are_what_the_matrix_gives() -> None:
-    workflow.check(ROOT, VARIANTS)
+    workflow.check(DRYDOCK, VARIANTS)
 
 
 def test_a_broken_workflow_is_found_by_the_linters(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
 
 
 def test_every_variant_is_built_or_left_out_with_a_reason() -> None:
-    built, left_out = rows(ROOT, VARIANTS)
+    built, left_out = rows(DRYDOCK, VARIANTS)
     assert {row.variant for row in built} | {row.variant for row in left_out} == {v.id for v in VARIANTS}
     assert CPU.id in {row.variant for row in built}
     matrix = loaded("gitlab")["release"]["parallel"]["matrix"]
@@ -138,13 +140,13 @@ def test_every_variant_is_built_or_left_out_with_a_reason() -> None:
 
 def test_what_is_not_hermetic_or_for_several_platforms_is_left_out() -> None:
     open_ = CPU.model_copy(update={"hermetic": False, "not_hermetic_because": "its installer downloads"})
-    _, (left,) = rows(ROOT, [open_])
+    _, (left,) = rows(DRYDOCK, [open_])
     assert left.why == "not hermetic: its installer downloads"
 
 
 def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match=r"\.gitlab-ci\.yml: outdated"):
-        workflow.check(tmp_path, [])
+        workflow.check(Project(tmp_path), [])
     with pytest.raises(InputError, match="--format gitlub") as raised:
         workflow.render("gitlub", (), ())
     assert raised.value.hint == "did you mean 'gitlab'?"
@@ -155,7 +157,7 @@ def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -
 
 def of_size(size: int) -> LockedPlatform:
     """Return the CPU variant's pins with one wheel of a size in bytes, on an empty base."""
-    pins = lockfile.read_lock(lockfile.path_of(ROOT, CPU.id)).platforms["linux/amd64"]
+    pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, CPU.id)).platforms["linux/amd64"]
     (wheel, *_) = pins.tools
     base = pins.base.model_copy(update={"packages": (), "bootstrap": ()})
     return pins.model_copy(
@@ -164,7 +166,7 @@ def of_size(size: int) -> LockedPlatform:
 
 
 def test_the_disk_that_a_variant_needs_comes_from_its_lock() -> None:
-    built = {row.variant: row for row in rows(ROOT, VARIANTS)[0]}
+    built = {row.variant: row for row in rows(DRYDOCK, VARIANTS)[0]}
     assert built[CPU.id].fits
     assert not built["cuda13.0-vllm0.33"].fits
     assert built["rocm7.2-vllm0.27"].disk is None, "the lock does not know how large its base is"
@@ -178,7 +180,7 @@ def test_a_variant_that_does_not_fit_is_built_only_on_ones_own_runners(
     monkeypatch.setattr("drydock.repo.ci.rows.disk", lambda _: HOSTED_DISK + 1)
 
     def said(only: str = "all", large: str = "") -> str:
-        return changed.report(repository, "", Selection(only=only, large=large), json=False, github=False)
+        return changed.report(Project(repository), "", Selection(only=only, large=large), json=False, github=False)
 
     assert said() == ""
     assert "not built: disk: it needs up to 14 GB, and a hosted runner has 14 GB" in capsys.readouterr().err
@@ -280,27 +282,27 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def variants(root: Path) -> tuple[Variant, ...]:
-    return read_matrix(root)
+    return read_matrix(Project(root))
 
 
 def test_a_page_or_a_comment_changes_no_image(repository: Path) -> None:
     with (repository / "matrix.yaml").open("a") as file:
         file.write("# a remark\n")
     (repository / "README.md").write_text("words\n")
-    found = changed.changes(repository, variants(repository), "HEAD")
+    found = changed.changes(Project(repository), variants(repository), "HEAD")
     assert (found.changed, found.unchanged) == ((), (CPU.id,))
 
 
 def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(repository: Path) -> None:
     with (repository / "entrypoints" / "core" / "errors.py").open("a") as file:
         file.write("# more\n")
-    (row,) = changed.changes(repository, variants(repository), "HEAD").changed
+    (row,) = changed.changes(Project(repository), variants(repository), "HEAD").changed
     assert (row.variant, row.platform, row.arch) == (CPU.id, "linux/amd64", "amd64")
     assert re.fullmatch(r"inputs changed from [0-9a-f]{12} to [0-9a-f]{12}", row.why)
     first = git(repository, "rev-parse", "HEAD")
     commit(repository)
-    assert changed.changes(repository, variants(repository), "HEAD").changed == ()
-    assert changed.changes(repository, variants(repository), first).changed != ()
+    assert changed.changes(Project(repository), variants(repository), "HEAD").changed == ()
+    assert changed.changes(Project(repository), variants(repository), first).changed != ()
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,7 @@ def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(reposit
     [("", "no earlier commit was given"), ("0" * 40, "no earlier commit was given"), ("f" * 40, "git ls-tree: ")],
 )
 def test_without_an_earlier_commit_everything_is_built(repository: Path, since: str, expected: str) -> None:
-    (row,) = changed.changes(repository, variants(repository), since).changed
+    (row,) = changed.changes(Project(repository), variants(repository), since).changed
     assert expected in row.why
 
 
@@ -317,13 +319,13 @@ def test_if_the_earlier_matrix_is_invalid_everything_has_changed(repository: Pat
     (repository / "matrix.yaml").write_text("schema: 0\n")
     commit(repository)
     (repository / "matrix.yaml").write_text(good)
-    (row,) = changed.changes(repository, variants(repository), "HEAD").changed
+    (row,) = changed.changes(Project(repository), variants(repository), "HEAD").changed
     assert "cannot compare with an earlier commit: matrix.yaml" in row.why
 
 
 def test_the_report_is_text_or_json_or_a_line_for_github(repository: Path) -> None:
     def said(selection: Selection, *, json: bool = False, github: bool = False) -> str:
-        return changed.report(repository, "HEAD", selection, json=json, github=github)
+        return changed.report(Project(repository), "HEAD", selection, json=json, github=github)
 
     assert said(Selection()) == ""
     assert said(Selection(), github=True) == "variants=[]\n"
@@ -517,7 +519,7 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_lock_change_is_one_commit_on_its_own_branch_and_a_pull_request(moved: Path, github: GitHub) -> None:
     origin, head = moved.parent / "origin.git", git(moved, "rev-parse", "HEAD")
     (moved / "notes.txt").write_text("a person's own\n")
-    said = proposal.propose(moved, github.server)
+    said = proposal.propose(Project(moved), github.server)
     assert said.endswith("https://github.example/pull/7\n")
     assert git(origin, "rev-parse", f"{proposal.PROPOSED}^") == head
     names = git(origin, "diff", "--name-only", head, proposal.PROPOSED).split()
@@ -535,12 +537,12 @@ def test_uncommitted_edits_are_refused(moved: Path) -> None:
     with (moved / "images" / CPU.id / "Dockerfile").open("a") as file:
         file.write("# mine\n")
     with pytest.raises(InputError, match=f"M images/{CPU.id}/Dockerfile"):
-        proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET))
+        proposal.propose(Project(moved), Server("github", str(moved.parent / "origin.git"), SECRET))
 
 
 def test_an_open_request_is_updated(moved: Path, github: GitHub) -> None:
     github.answers("7", "https://github.example/pull/7")
-    proposal.propose(moved, github.server)
+    proposal.propose(Project(moved), github.server)
     assert github.calls[1]["argv"][-1] == f"{PULLS}/7"
     assert "PATCH" in github.calls[1]["argv"]
 
@@ -551,7 +553,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
     hook = origin / "hooks" / "pre-receive"
     hook.write_text(f"#!/bin/sh\nenv | grep ^GIT_PUSH_OPTION_ | sort > {moved.parent}/options\n")
     hook.chmod(0o755)
-    proposal.propose(moved, Server("gitlab", str(origin), SECRET))
+    proposal.propose(Project(moved), Server("gitlab", str(origin), SECRET))
     options = (moved.parent / "options").read_text()
     assert "GIT_PUSH_OPTION_0=merge_request.create\nGIT_PUSH_OPTION_1=merge_request.target=main\n" in options
     assert f"merge_request.title={proposal.TITLE}" in options
@@ -560,7 +562,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
 def test_an_error_contains_githubs_answer_and_says_that_the_branch_is_pushed(moved: Path, github: GitHub) -> None:
     github.answers("gh: Resource not accessible (HTTP 403)", code=1)
     with pytest.raises(FetchError, match="gh api repos/acme/drydock/pulls: gh: Resource not accessible") as raised:
-        proposal.propose(moved, github.server)
+        proposal.propose(Project(moved), github.server)
     assert "the branch is pushed" in str(raised.value)
     assert SECRET not in str(raised.value)
 
@@ -572,13 +574,13 @@ def test_a_runner_without_githubs_command_line_is_named(moved: Path, monkeypatch
     monkeypatch.setenv("PATH", str(programs))
     to = Server("github", str(moved.parent / "origin.git"), SECRET, "github.example", "acme/drydock")
     with pytest.raises(FetchError, match="gh: not found"):
-        proposal.propose(moved, to)
+        proposal.propose(Project(moved), to)
 
 
 def test_drift_of_what_a_stack_pins_is_an_error(moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted("look why"))
     with pytest.raises(DriftError) as raised:
-        proposal.propose(moved, github.server)
+        proposal.propose(Project(moved), github.server)
     assert raised.value.hint == "look why"
 
 
@@ -586,14 +588,14 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
     """Lock the repository again; the new lock has no tools and these unresolved names."""
 
     def resolve(root: Path, some: Sequence[Variant]) -> list[Path]:
-        path = lockfile.path_of(root, some[0].id)
+        path = lockfile.path_of(Project(root), some[0].id)
         old = lockfile.read_lock(path)
         pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
         return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
 
     monkeypatch.setattr("drydock.lock.lockfile.take_newest", resolve)
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
-    return proposal.relock(repository, read_matrix(repository))
+    return proposal.relock(Project(repository), read_matrix(Project(repository)))
 
 
 def test_a_new_lock_removes_digest_and_proof_of_the_old_image(
@@ -601,15 +603,15 @@ def test_a_new_lock_removes_digest_and_proof_of_the_old_image(
 ) -> None:
     shown = repository / "images" / CPU.id / "proof.json"
     of_old = Proof(date="2026-11-21", digest="", inputs_sha256="0" * 64, shown={"stand-in": ("a test",)})
-    write_proof(repository, CPU.id, of_old)
-    path = lockfile.path_of(repository, CPU.id)
+    write_proof(Project(repository), CPU.id, of_old)
+    path = lockfile.path_of(Project(repository), CPU.id)
     assert relocked(repository, monkeypatch, {}) == [path]
     assert lockfile.read_lock(path).platforms["linux/amd64"].tools == ()
     assert not shown.exists()
 
 
 def test_a_lock_that_would_pin_less_is_not_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = lockfile.path_of(repository, CPU.id)
+    path = lockfile.path_of(Project(repository), CPU.id)
     before = path.read_bytes()
     assert relocked(repository, monkeypatch, {"vllm": "its git host was not reached"}) == []
     assert path.read_bytes() == before
@@ -620,7 +622,7 @@ def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fix
 ) -> None:
     nothing = Drift(drifted=(), beyond=(), not_asked=(), asked=3)
     monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: nothing)
-    path = lockfile.path_of(moved, CPU.id)
+    path = lockfile.path_of(Project(moved), CPU.id)
     (old,) = {wheel.version for wheel in wheels_of(path) if wheel.name == "jinja2"}
 
     def resolve(*_: object) -> list[Path]:
@@ -628,7 +630,7 @@ def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fix
         return [path]
 
     monkeypatch.setattr("drydock.repo.ci.proposal.relock", resolve)
-    proposal.propose(moved, github.server, database=Known(old, ("99.0",)))
+    proposal.propose(Project(moved), github.server, database=Known(old, ("99.0",)))
     body = github.calls[-1]["content"]["body"]
     assert "Known vulnerabilities: 1 fixed, 0 remain, 0 with" in body
     assert f"  fixed: jinja2 {old}: CVE-2026-1: fixed in 99.0: {CPU.id}" in body
@@ -642,9 +644,11 @@ def wheels_of(path: Path) -> tuple[LockedWheel, ...]:
 def test_a_vulnerability_that_no_lock_fixes_makes_the_nightly_job_fail_after_the_push(
     moved: Path, github: GitHub
 ) -> None:
-    (version,) = {wheel.version for wheel in wheels_of(lockfile.path_of(moved, CPU.id)) if wheel.name == "jinja2"}
+    (version,) = {
+        wheel.version for wheel in wheels_of(lockfile.path_of(Project(moved), CPU.id)) if wheel.name == "jinja2"
+    }
     with pytest.raises(AdvisoryError):
-        proposal.propose(moved, github.server, database=Known(version))
+        proposal.propose(Project(moved), github.server, database=Known(version))
     assert "1 remain" in github.calls[-1]["content"]["body"]
 
 
@@ -659,5 +663,5 @@ def test_without_a_change_nothing_is_proposed_and_what_is_vulnerable_or_was_not_
     monkeypatch.setattr("drydock.repo.ci.proposal.relock", lambda *_: [])
     said = ""
     with pytest.raises(expected) if expected else nullcontext():
-        said = proposal.propose(repository, Server("github", "/nowhere", SECRET), database=database)
+        said = proposal.propose(Project(repository), Server("github", "/nowhere", SECRET), database=database)
     assert said == ("" if expected else "nothing to propose\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import EngineError, InputError, PreflightError
 from drydock.topology.preflight import reach, tasks
 from drydock.topology.preflight.node_request import NodeRequest
@@ -117,4 +118,4 @@ def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[st
 
 def test_an_unknown_format_is_an_error() -> None:
     with pytest.raises(InputError, match="--format nomad: unknown format"):
-        tasks.check(Path("x"), tasks.CheckOptions("nomad"))
+        tasks.check(DRYDOCK, Path("x"), tasks.CheckOptions("nomad"))

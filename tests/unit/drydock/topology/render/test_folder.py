@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump
 from drydock.topology.plan_model import TopologyPlan
@@ -21,7 +22,7 @@ TWO = topologies.with_replica(topologies.disaggregated(2, 1), 1, group="more")
 def render_into(folder: Path, plan: TopologyPlan, kind: str = "compose") -> Path:
     file = folder.parent / "plan.json"
     file.write_text(json.dumps(dump(plan)))
-    write(file, kind, folder)
+    write(DRYDOCK, file, kind, folder)
     return folder
 
 
@@ -118,4 +119,4 @@ def test_an_output_that_cannot_be_a_folder_is_named(tmp_path: Path, output: str)
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump(ONE)))
     with pytest.raises(InputError, match=r"found a file, expected a folder|File name too long"):
-        write(file, "compose", tmp_path / output)
+        write(DRYDOCK, file, "compose", tmp_path / output)

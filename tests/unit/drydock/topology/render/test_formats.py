@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump
 from drydock.run.container import name_of
@@ -353,10 +354,10 @@ def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "host.json").write_text(json.dumps({"commands": commands}))
     for kind in ("compose", "ansible", "ranktable"):
-        written = write(file, kind, tmp_path / kind, str(tmp_path / "hosts"))
+        written = write(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts"))
         found = {path for path in (tmp_path / kind).rglob("*") if path.is_file()}
         assert found - {*written} == ({*(tmp_path / kind).glob("*.env")} if kind == "compose" else set())
-        assert write(file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
+        assert write(DRYDOCK, file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
 
 
 @pytest.mark.parametrize(
@@ -372,7 +373,7 @@ def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump(plan)))
     with pytest.raises(InputError, match=re.escape(problem)):
-        write(file, kind, tmp_path / "out", hosts)
+        write(DRYDOCK, file, kind, tmp_path / "out", hosts)
     assert not (tmp_path / "out").exists()
 
 
@@ -390,4 +391,4 @@ def test_a_plan_that_is_none_is_an_error_with_its_key(tmp_path: Path, change: di
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(dump(topologies.trio()) | change))
     with pytest.raises(InputError, match=problem):
-        write(file, FORMATS[0], tmp_path / "out")
+        write(DRYDOCK, file, FORMATS[0], tmp_path / "out")

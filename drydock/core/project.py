@@ -1,0 +1,74 @@
+"""A project: a folder whose files lie over those of lower layers. IO.
+
+drydock's own files are the lowest layer, and this repository is a project with nothing below it. A file of a higher
+layer stands for the file of the same name below; what YAML files of several layers say is merged in config/layers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drydock.core.files import write_atomically
+
+BELOW = "drydock/"
+"""Before the name of what is drydock's own where a project's files name it."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folders of a project. `/` and `glob` are those of a path, through all layers."""
+
+    root: Path
+    """The highest layer, where files are written."""
+    below: tuple[Path, ...] = ()
+    """Lower layers, the nearest first. They are only read."""
+
+    @property
+    def layers(self) -> tuple[Path, ...]:
+        """Return all layers, the highest first."""
+        return (self.root, *self.below)
+
+    def __truediv__(self, name: str) -> Path:
+        """Return the file of this name in the highest layer that has it; if none has it, where to write it."""
+        return next((layer / name for layer in self.layers if (layer / name).is_file()), self.root / name)
+
+    def each(self, name: str) -> list[Path]:
+        """Return the files of this name in all layers, the lowest first."""
+        return [layer / name for layer in reversed(self.layers) if (layer / name).is_file()]
+
+    def glob(self, pattern: str) -> Iterator[Path]:
+        """Yield the files that match in any layer, by name; of one name only that of the highest layer."""
+        found = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
+        yield from (found[name] for name in sorted(found))
+
+    def write(self, name: str, content: str) -> Path | None:
+        """Write a file into the highest layer, unless the project has this content by this name; return the file."""
+        found = self / name
+        if found.is_file() and found.read_bytes() == content.encode():
+            return None
+        write_atomically(self.root / name, content)
+        return self.root / name
+
+    def is_own(self, path: Path) -> bool:
+        """Return whether a file is in the highest layer."""
+        return self._layer_of(path) == self.root
+
+    def name_of(self, path: Path) -> str:
+        """Return the name of a file in its layer; the whole path of one that is in none."""
+        layer = self._layer_of(path)
+        return str(path.relative_to(layer)) if layer else str(path)
+
+    def shown(self, path: Path) -> str:
+        """Return how messages name a file: one of a lower layer by its path, so that the reader can open it."""
+        return self.name_of(path) if self.is_own(path) else str(path)
+
+    def recorded(self, path: Path) -> str:
+        """Return how documents name a file, on every machine: after drydock/ if it is in a lower layer."""
+        return f"{'' if self.is_own(path) else BELOW}{self.name_of(path)}"
+
+    def _layer_of(self, path: Path) -> Path | None:
+        """Return the layer of a file: the innermost one, as a layer may lie in another."""
+        layers = [layer for layer in self.layers if path.is_relative_to(layer)]
+        return max(layers, key=lambda layer: len(layer.parts), default=None)

@@ -1,0 +1,135 @@
+"""What a project puts into its images: in every one by drydock.yaml, in one by its row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drydock.build import render
+from drydock.config import mirrors
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK, MIRRORS, current
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.repo import task_helpers
+
+CPU = "cpu-vllm0.32"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+PROJECT = """
+schema: 1
+name: acme
+rows: [cpu-vllm0.32]
+additions:
+  certificates: certificates
+  files: {/etc/acme/motd: motd}
+  labels: {com.acme.team: inference}
+  user: "20000:0"
+  dockerfile:
+    - {name: tuning, because: our scanner wants it, lines: ["RUN rm -f /usr/bin/passwd"]}
+"""
+MATRIX = """
+schema: 1
+variants:
+  cpu-acme: {inherits: drydock/cpu-vllm0.32, additions: {labels: {com.acme.team: search}}}
+"""
+FILES = {"drydock.yaml": PROJECT, "matrix.yaml": MATRIX, "motd": "welcome\n", "certificates/root.crt": CERTIFICATE}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Project]:
+    """Write the project's files, with (file, old, new) replacements."""
+
+    def write(*edits: tuple[str, str, str]) -> Project:
+        files = dict(FILES)
+        for name, old, new in edits:
+            assert old in files[name]
+            files[name] = files[name].replace(old, new)
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        return Project(tmp_path, (ROOT,))
+
+    return write
+
+
+def test_every_image_of_a_project_gets_what_drydock_yaml_says(write: Callable[..., Project]) -> None:
+    project = write()
+    ours, theirs = (find(read_matrix(project), name) for name in ("cpu-acme", CPU))
+    text = render.dockerfile(project, theirs)
+    assert "--mount=type=bind,source=project/certificates,target=/certificates" in text
+    assert 'COPY --link --chmod=0644 ["project/files/motd", "/etc/acme/motd"]' in text
+    assert "# tuning: our scanner wants it\nRUN rm -f /usr/bin/passwd\n" in text
+    assert "\nUSER 20000:0\n" in text
+    assert 'com.acme.team="inference"' in text
+    assert 'com.acme.team="search"' in render.dockerfile(project, ours)
+    own = {"project/files/motd": b"welcome\n", "project/certificates/root.crt": CERTIFICATE.encode()}
+    assert render.own_files(project, theirs) == own
+
+
+def test_the_foundation_is_that_of_drydock(write: Callable[..., Project]) -> None:
+    project = write()
+    ends = "\nFROM base AS entrypoint\n"
+    ours = render.dockerfile(project, find(read_matrix(project), CPU)).partition(ends)[0]
+    assert ours == render.dockerfile(DRYDOCK, find(read_matrix(DRYDOCK), CPU)).partition(ends)[0]
+
+
+def test_a_project_takes_the_rows_that_it_names_and_its_own(write: Callable[..., Project]) -> None:
+    assert [variant.id for variant in read_matrix(write())] == ["cpu-acme", CPU]
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (("drydock.yaml", "[cpu-vllm0.32]", "[cpu-vllm0.31]"), "drydock.yaml: rows: unknown row 'cpu-vllm0.31'"),
+        (("drydock.yaml", "com.acme.team", "io.drydock.variant"), "labels of drydock begin with io.drydock"),
+        (("drydock.yaml", "20000:0", "0:0"), "additions.user"),
+        (("drydock.yaml", "motd: motd", "motd: ../secret"), "additions.files"),
+        (("drydock.yaml", "motd: motd", "motd: nothing"), "nothing: "),
+        (
+            ("certificates/root.crt", "BEGIN CERTIFICATE", "BEGIN PRIVATE KEY"),
+            "found PRIVATE KEY, expected certificates",
+        ),
+        (("drydock.yaml", "certificates: certificates", "certificates: none"), "none: found no *.crt file"),
+    ],
+)
+def test_what_cannot_be_added_is_an_error(
+    write: Callable[..., Project], edit: tuple[str, str, str], expected: str
+) -> None:
+    project = write(edit)
+
+    def read() -> None:
+        render.own_files(project, find(read_matrix(project), CPU))
+
+    with pytest.raises(InputError) as raised:
+        read()
+    assert expected in str(raised.value)
+
+
+def test_debian_packages_are_added_to_those_of_the_base(write: Callable[..., Project]) -> None:
+    project = write(("matrix.yaml", "cpu-acme: {", "cpu-acme: {stack: acme, "))
+    stack = project.root / "templates" / "cpu" / "stacks" / "acme.yaml"
+    stack.parent.mkdir(parents=True)
+    stack.write_text("inherits: drydock/cpu-0.32\npackages: [jq]\n")
+    ours, theirs = (find(read_matrix(project), name).base for name in ("cpu-acme", CPU))
+    assert ours.packages == (*theirs.packages, "jq")
+
+
+def test_the_projects_registry_and_mirrors_are_the_defaults(
+    write: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "name: acme\nregistry: registry.example/vllm\nmirrors: ours.yaml"
+    root = write(("drydock.yaml", "name: acme", more)).root
+    monkeypatch.chdir(root)
+    monkeypatch.setenv(MIRRORS, "")
+    monkeypatch.delenv(MIRRORS)
+    current.cache_clear()
+    try:
+        assert task_helpers.registry_of("") == "registry.example/vllm"
+        assert task_helpers.registry_of("other.example") == "other.example"
+        assert mirrors.path_of(os.environ) == root / "ours.yaml"
+    finally:
+        current.cache_clear()

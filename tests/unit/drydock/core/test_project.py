@@ -1,0 +1,45 @@
+"""Files of a project in layers: what the highest one has wins, and only the highest one is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.core.project import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Return a project in whose folder drydock itself lies, as it does in a virtual environment."""
+    own, below = tmp_path / "mine", tmp_path / "mine" / ".venv" / "drydock"
+    for path, text in (
+        (own / "a", "own"),
+        (below / "a", "below"),
+        (below / "b", "below"),
+        (below / "folder/c", "below"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Project(own, (below,))
+
+
+def test_the_highest_layer_that_has_a_file_wins(project: Project) -> None:
+    assert [(project / name).read_text() for name in ("a", "b", "folder/c")] == ["own", "below", "below"]
+    assert [project / name for name in ("new", "folder")] == [project.root / name for name in ("new", "folder")]
+    assert project.each("a") == [project.below[0] / "a", project.root / "a"]
+    assert [*project.glob("?")] == [project.root / "a", project.below[0] / "b"]
+
+
+def test_a_file_is_named_by_its_own_layer(project: Project) -> None:
+    own, below = project / "a", project / "b"
+    assert [project.name_of(path) for path in (own, below, Path("/x"))] == ["a", "b", "/x"]
+    assert [project.shown(path) for path in (own, below, Path("/x"))] == ["a", str(below), "/x"]
+    assert [project.recorded(path) for path in (own, below)] == ["a", "drydock/b"]
+
+
+def test_only_what_differs_is_written_and_never_below(project: Project) -> None:
+    assert project.write("b", "below") is None
+    assert project.write("b", "changed") == project.root / "b"
+    assert project.write("b", "changed") is None
+    assert (project.below[0] / "b").read_text() == "below"
