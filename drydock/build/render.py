@@ -132,6 +132,8 @@ class Steps(NamedTuple):
     """The arguments of alias.py; none if vLLM's distribution is named vllm."""
     conversions: tuple[tuple[str, Quoted], ...]
     """Context of the vendor's scripts → the files copied from it."""
+    certificates: tuple[str, ...]
+    """Folder of the build's own context with the project's certificates; none without them."""
     copies: tuple[tuple[Quoted, Quoted], ...]
     """Files of the project: path in the build's own context, and in the image."""
     blocks: tuple[tuple[str, Quoted], ...]
@@ -162,6 +164,7 @@ def steps(variant: Variant) -> Steps:
         supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
         aliases=tuple(_aliases(variant)),
         conversions=tuple(_conversions(variant)),
+        certificates=(OWN_CERTIFICATES,) if variant.additions.certificates else (),
         copies=tuple(_copies(variant)),
         blocks=tuple((f"{it.name}: {it.because}", Quoted("\n".join(it.lines))) for it in variant.additions.dockerfile),
         run_as=variant.additions.user or USER,

@@ -18,9 +18,11 @@ def test_a_root_before_the_dashes_is_the_entrypoints() -> None:
 
 BECOME = """
 from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.entrypoint import become
-become(find(read_matrix(ROOT), "cpu"), ("check", "--root", str(ROOT / "tests" / "hosts" / "cpu-untuned-2s")))
+host = ROOT / "tests" / "hosts" / "cpu-untuned-2s"
+become(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"), ("check", "--root", str(host)))
 """
 
 

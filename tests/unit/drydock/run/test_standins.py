@@ -27,7 +27,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     argv: list[str] = []
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(daemon, "ensure", lambda: None)
-    monkeypatch.setattr(stubs, "stand_in", lambda target: target)
+    monkeypatch.setattr(stubs, "stand_in", lambda _, target: target)
     made = build.Built(
         variant="", platform="", image=IMAGE, digest="", inputs_sha256="", layout="", seconds=0, phases={}
     )

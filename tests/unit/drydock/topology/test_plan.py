@@ -9,7 +9,8 @@ import pytest
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.errors import InputError
+from drydock.core.errors import HostError, InputError
+from drydock.core.paths import ROOT
 from drydock.topology.arguments import relocated
 from drydock.topology.entrypoint_client import Asked, Entrypoint
 from drydock.topology.plan import Images, plan
@@ -67,7 +68,7 @@ def test_a_groups_environment_is_for_its_containers_only(tmp_path: Path, monkeyp
     made = _plan(tmp_path, _with("decode", f"env: {json.dumps(env)}"))
     variant = find(read_matrix(DRYDOCK), "cpu")
     for more in ({}, {"VLLM_USE_MODELSCOPE": "true"}):
-        with contextlib.suppress(InputError):  # the image has no package modelscope
+        with contextlib.suppress(InputError, HostError):  # the hub of the shell refuses, and there is no modelscope
             Entrypoint(DRYDOCK, variant).plan(Asked(tmp_path / "host.json", "some/model", (), {**env, **more}))
     hub.shutdown()
     assert env.items() <= _ranks(made)["d0"].env.items()
@@ -207,13 +208,23 @@ def test_servers_on_several_nodes_and_no_connector_get_a_plain_router(tmp_path: 
     assert made.router.address == "10.0.0.2"
 
 
-def test_an_unknown_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_nobody_knows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    variant = find(read_matrix(DRYDOCK), "h100")
+    known = (EXAMPLES / "deepseek-h100-2nodes.yaml").read_text().replace("../../tests/hosts/", f"{ROOT}/tests/hosts/")
+    (tmp_path / "topology.yaml").write_text(known.replace("deepseek-ai/DeepSeek-V3", "some/model"))
+    read = read_topology(tmp_path / "topology.yaml")
+    with pytest.raises(HostError, match="some/model is a hub id, and not on this machine") as raised:
+        plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant))
+    assert raised.value.hint.endswith("plan with a config.json that you have: --model FOLDER")
+
+
+def test_a_model_that_drydock_knows_needs_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     variant = find(read_matrix(DRYDOCK), "h100")
     read = read_topology(EXAMPLES / "deepseek-h100-2nodes.yaml")
-    with pytest.raises(InputError, match="the model is not on this machine") as raised:
-        plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant))
-    assert raised.value.hint.startswith("--model FOLDER reads it here")
+    made = plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(DRYDOCK, variant))
+    assert made.replicas[0].ranks[0].argv
 
 
 def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
