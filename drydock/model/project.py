@@ -19,7 +19,7 @@ class ProjectFile(Record):
     name: Identifier
     """Name of the project, for messages."""
     rows: Literal["all"] | tuple[Identifier, ...] = "all"
-    """Rows of drydock's own that the project has beside its own: all, or by id."""
+    """Rows of drydock's own that the project has next to its own: all, or by id."""
     registry: OneLine = Field(default="", description="Optional: host and path that `publish` pushes to by default.")
     mirrors: RelativePath | None = None
     """A mirrors.yaml of the project, used where DRYDOCK_MIRRORS names none."""
