@@ -573,6 +573,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, e
             "thresholds": thresholds,
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
+            "inherits": row.inherits.removeprefix(BELOW) if row.inherits else None,
             "recommended": (*stack.recommended, *row.recommended),
             "replaces": tuple(sorted(old for old, instead in matrix.retired.items() if instead == name)),
             "kv_transfer": _transfer(stack, accelerator),

@@ -242,12 +242,21 @@ def _lock_one(
     project: Project, variant: Variant, folders: SuppliedFolders, env: Mapping[str, str], upgrade: Upgrade
 ) -> Path | None:
     path = path_of(project, variant.id)
-    previous = read_previous(path)
+    previous = read_previous(path) or _of_the_parent(project, variant)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
     written = write_own(project, lock)
     log(f"{written or path}: {'locked' if written else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return written
+
+
+def _of_the_parent(project: Project, variant: Variant) -> Lock | None:
+    """Return the lock of the row that a new one inherits, without its digests: what both need has the same pins."""
+    parent = read_previous(path_of(project, variant.inherits)) if variant.inherits else None
+    if parent is None:
+        return None
+    pins = {platform: each.model_copy(update={"image": None}) for platform, each in parent.platforms.items()}
+    return parent.model_copy(update={"platforms": pins})
 
 
 def read_previous(path: Path) -> Lock | None:

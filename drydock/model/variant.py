@@ -509,6 +509,8 @@ class Variant(StackContents, ResolvedServing, Listed):
     base: Base
     compression: Compression
     epoch: Epoch
+    inherits: Identifier | None = None
+    """The row of drydock that this one inherits."""
     replaces: tuple[Identifier, ...] = ()
     """Retired ids that this variant replaces."""
 

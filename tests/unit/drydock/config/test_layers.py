@@ -21,6 +21,8 @@ from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.lock.proof import Proof, write_proof
+from drydock.model.locked import Lock
+from drydock.model.variant import Variant
 from drydock.repo import tables
 from drydock.repo.ci import proposal
 from drydock.repo.update import update
@@ -271,3 +273,24 @@ def test_the_entrypoint_of_a_project_is_that_of_all_layers(
     folder = Path(entrypoint.argv_of(project, variant, ["version"])[0][3])
     assert (folder / "core/errors.py").read_text().endswith("OURS = 1\n")
     assert entrypoint.ask(project, variant, "facts", str(ROOT / "tests/hosts/cpu-xeon8380-2s/host.json"))["processor"]
+
+
+def test_a_new_row_starts_from_the_pins_of_the_row_that_it_inherits(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = write({"matrix.yaml": f"schema: 1\nvariants:\n  acme: {{inherits: drydock/{CPU}}}\n"})
+    previous: list[Lock | None] = []
+
+    def resolve(variant: Variant, old: Lock | None, *_: object) -> Lock:
+        previous.append(old)
+        return read_lock(path_of(DRYDOCK, CPU)).model_copy(update={"variant": variant.id})
+
+    monkeypatch.setattr(lockfile, "resolve_variant", resolve)
+    variants = read_matrix(project)
+    lockfile.resolve_and_write(project, [find(variants, "acme"), find(variants, CPU)])
+    parents, own = previous
+    theirs = read_lock(path_of(DRYDOCK, CPU))
+    assert own == theirs
+    assert parents is not None
+    assert [each.image for each in parents.platforms.values()] == [None]
+    assert [each.layers for each in parents.platforms.values()] == [each.layers for each in theirs.platforms.values()]
