@@ -11,10 +11,10 @@ from typing import Any
 from invoke.collection import Collection
 from invoke.context import Context
 
-from bench import PARTS
+from drydock import INSTALLED
 from drydock.bundle.tasks import CREATE, LOAD
 from drydock.config.matrix import find, matching, read_matrix
-from drydock.core.console import emit
+from drydock.core.console import emit, spelled
 from drydock.core.errors import InputError
 from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.paths import ROOT
@@ -75,7 +75,7 @@ def doctor(_: Context, target: str = "", json: bool = False) -> None:
     from drydock.repo import doctor as doctor_module
 
     answers = doctor_module.examine(here(), find(read_matrix(here()), target) if target else None)
-    emit(dumps({"checks": [answer._asdict() for answer in answers]}) if json else doctor_module.text(answers))
+    emit(dumps({"checks": [answer._asdict() for answer in answers]}) if json else spelled(doctor_module.text(answers)))
     sys.exit(doctor_module.worst(answers))
 
 
@@ -355,7 +355,7 @@ def verify(
         emit(tasks.verify(here(), reference, options, json=json))
         return
     job = prepare(here(), target)
-    verified = verify_module.verify(job, builder=builder or None)
+    verified = verify_module.verify(job, builder=builder or None, recording=record)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
 
@@ -637,7 +637,8 @@ def prove(_: Context, target: str, model: str = "") -> None:
     from drydock.run import container
 
     prove_module.prove(here(), target, container.RunRequest(model=model) if model else None)
-    docs_module.write(here(), read_matrix(here()))
+    if not INSTALLED:
+        docs_module.write(here(), read_matrix(here()))
 
 
 PLANNED = {
@@ -889,24 +890,29 @@ def lint(_: Context) -> None:
 
 @verb(help=JSON | {"upgrade": "upgrade every package to its newest allowed version"})
 def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
-    """Resolve requirements.in and requirements-ansible.in to .txt files, with hashes."""
+    """Resolve pyproject.toml and requirements-ansible.in to requirements*.txt, with hashes."""
     from drydock.repo import quality
 
     report(quality.requirements(ROOT, upgrade=upgrade), json=json)
 
 
 namespace = Collection(
-    engine, doctor, matrix, images, size, init, schema, fetch, render, update, bake, build, verify, audit, publish,
-    inspect, diff, demo, entrypoint, run, prove, test, docs, lint, requirements,
+    engine, doctor, matrix, images, size, init, fetch, render, update, bake, build, verify, audit, publish, inspect, diff,
+    demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,
         topology_up, topology_down, topology_verify,
     ),
-    bench=Collection(*map(bench_of, ("", *PARTS)), bench_plot),
-    ci=VERBS,
 )  # fmt: skip
+if not INSTALLED:  # what develops drydock itself
+    from bench import PARTS
+
+    for each in (schema, test, docs, lint, requirements):
+        namespace.add_task(each)
+    namespace.add_collection(Collection(*map(bench_of, ("", *PARTS)), bench_plot), "bench")
+    namespace.add_collection(VERBS, "ci")
 short_lived()
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.config.access import redact
 from drydock.config.rows import MATRIX
+from drydock.core.commit import read_commit
 from drydock.core.files import loads
 from drydock.core.project import Project
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -96,7 +97,10 @@ def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
 
 
 def read_origin(project: Project) -> Checkout:
-    """Return the state of a git repository; its fields are empty if it is not one."""
+    """Return the state of a git repository; its fields are empty if it is not one. A wheel records its commit."""
+    if project.is_installed:
+        commit = read_commit(project.root)
+        return Checkout("", commit.removesuffix("+"), commit.endswith("+"))
     commit = _git(project.root, "rev-parse", "HEAD")
     remote = _git(project.root, "remote", "get-url", "origin")
     top = Path(_git(project.root, "rev-parse", "--show-toplevel"))

@@ -33,6 +33,7 @@ def pin_missing(job: Job, *, refused: str = "", given: Sequence[Path] = (), env:
     if refused:
         raise UnresolvedError(*_lines(job, refused), hint=_allowed(job, refused))
     path = lockfile.path_of(job.project, job.variant.id)
+    job.project.check_writable(f"images/{job.variant.id}/lock.json")
     with exclusive(lockfile.resolving(env)):
         before = lockfile.read_lock(path)  # again: another run may have pinned it
         lockfile.check(job.variant, before)

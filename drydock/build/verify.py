@@ -50,8 +50,13 @@ class Verified(Record):
     differences: tuple[Mapping[str, str], ...]
 
 
-def verify(job: Job, *, builder: str | None = None) -> Verified:
-    """Build twice and compare; return differences by layer, path and field."""
+def verify(job: Job, *, builder: str | None = None, recording: bool = False) -> Verified:
+    """Build twice and compare; return differences by layer, path and field.
+
+    With `recording`, raises InputError if the digest cannot be written.
+    """
+    if recording:
+        job.project.check_writable(f"images/{job.variant.id}/lock.json")
     first = build.build(job, builder=builder, hash_kept=True)
     log(f"{first.digest}: now building again without cache")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:

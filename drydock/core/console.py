@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from drydock.core.amounts import byte_count, duration
+from drydock.core.paths import PROGRAM
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import one_line
 from entrypoints.core.text import printable as printable  # noqa: PLC0414 - for other modules, too
@@ -66,8 +67,13 @@ def errors() -> Console:
 def log(text: str) -> None:
     """Write one line to standard error, printable and without secrets; an active progress display moves down."""
     _written[0] = time.monotonic()
-    sys.stderr.write(f"{_coloured(printable(redact_text(text)))}\n")
+    sys.stderr.write(f"{_coloured(printable(redact_text(spelled(text))))}\n")
     sys.stderr.flush()
+
+
+def spelled(text: str) -> str:
+    """Return a text for people with commands as one types them: texts say ./inv, an installed drydock is `drydock`."""
+    return re.sub(r"\./inv(?=[ `.,;:]|$)", PROGRAM, text, flags=re.MULTILINE)
 
 
 def detail(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Paths of the repository and of the user's own folders."""
+"""Paths of drydock's own files and of the user's own folders."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from drydock import DATA, INSTALLED
 from drydock.core.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository that contains this copy of drydock."""
+ROOT = DATA if INSTALLED else Path(__file__).resolve().parents[2]
+"""drydock's own files: the repository that contains this copy of drydock, or an installed drydock's data."""
+PROGRAM = "drydock" if INSTALLED else "./inv"
+"""How one starts this drydock."""
 
 
 def cache_home(env: Mapping[str, str] = os.environ) -> Path:

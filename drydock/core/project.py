@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from drydock import INSTALLED
+from drydock.core.errors import InputError
 from drydock.core.files import write_atomically
+from drydock.core.paths import ROOT
 
 BELOW = "drydock/"
 """Before the name of what is drydock's own where a project's files name it."""
@@ -43,11 +46,28 @@ class Project:
         found = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
         yield from (found[name] for name in sorted(found))
 
+    @property
+    def is_installed(self) -> bool:
+        """Return whether this is an installed drydock alone, whose files are only read."""
+        return INSTALLED and self.root == ROOT
+
+    def check_writable(self, name: str) -> None:
+        """Raise InputError for an installed drydock: before long work whose result is written."""
+        if self.is_installed:
+            raise InputError(
+                f"{name}: cannot be written: {self.root} is the installed drydock, which is only read",
+                hint="make a project, a folder with a file drydock.yaml, which may be empty, and run this in it",
+            )
+
     def write(self, name: str, content: str) -> Path | None:
-        """Write a file into the highest layer, unless the project has this content by this name; return the file."""
+        """Write a file into the highest layer, unless the project has this content by this name; return the file.
+
+        Raises InputError for an installed drydock.
+        """
         found = self / name
         if found.is_file() and found.read_bytes() == content.encode():
             return None
+        self.check_writable(name)
         write_atomically(self.root / name, content)
         return self.root / name
 

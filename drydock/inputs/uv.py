@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import uv
 from packaging.utils import canonicalize_name
 
 from drydock.config.validation import made
@@ -34,7 +35,7 @@ INDEX_HINT = (
 )
 FAILED_HINT = (
     "if this index is wrong, set another in pip's configuration (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or pip.conf; "
-    "`./.venv/bin/pip config list` prints it) or in mirrors.yaml; if it is right, check the network, proxy "
+    f"`{sys.executable} -m pip config list` prints it) or in mirrors.yaml; if it is right, check the network, proxy "
     "and login: `./inv doctor` asks each server"
 )
 WHEEL_HINT = (
@@ -160,7 +161,7 @@ def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
 
 def uv_binary() -> Path:
     """Return the path of uv in drydock's own environment."""
-    return Path(sys.executable).parent / "uv"
+    return Path(uv.find_uv_bin())
 
 
 def failed_index(message: str) -> str:

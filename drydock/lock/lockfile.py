@@ -208,6 +208,8 @@ def resolve_and_write(
     The old lock stays until the new one is complete.
     """
     variants = tuple(variants)
+    for variant in variants:
+        project.check_writable(_name(variant.id))
     supplied.refuse_foreign(variants, folders)
     with exclusive(resolving(env)):
         found = (_lock_one(project, variant, folders, env, upgrade) for variant in variants)

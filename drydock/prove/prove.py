@@ -49,6 +49,7 @@ def prove(project: Project, target: str, request: RunRequest | None = None, here
     """
     here = here or Here(project)
     job = prepare(project, target)
+    project.check_writable(f"images/{job.variant.id}/proof.json")
     built = build.build(job)
     wanted = what_to_start(job, built, request or RunRequest(model=str(smollm2.make(built.image))), here)
     wanted = require(wanted, target, here)

@@ -1,4 +1,4 @@
-"""The command line `./inv`: help, checks of the arguments, completion, and then invoke.
+"""The command line `./inv`, installed `drydock`: help, checks of the arguments, completion, and then invoke.
 
 invoke itself reads an unknown option as a positional value, and prints no hint.
 """
@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import textwrap
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,25 +19,27 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.program import Program
 
+from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
 from drydock.config.project import OPTION, VARIABLE, current
-from drydock.core.console import emit, log
+from drydock.core.console import emit, log, spelled
 from drydock.core.errors import InputError, nearest
-from drydock.core.paths import ROOT
+from drydock.core.paths import PROGRAM
 from drydock.lock.proof import TIERS
+from drydock.repo import version
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor"),
+    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("init", "lock", "lock.diff", "update", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
-    "Develop drydock": ("engine", "test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
+    "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
                         "ci.propose", "ci.variables"),
 }  # fmt: skip
-"""Heading → tasks, as the overview lists them."""
+"""Heading → tasks, as the overview lists them. An installed drydock lacks some, and then their headings."""
 
 WITH_AUTO = ("build", "run", "entrypoint")
 """Tasks whose --target may be auto."""
@@ -65,28 +66,30 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 }
 """Task and option → the values that complete it; those of other options are free."""
 
+_NAMES = PROGRAM if INSTALLED else "./inv inv"
+"""The commands to complete."""
 COMPLETIONS = {
     "bash": """_drydock() {
     local IFS=$'\\n'
     COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" complete "${COMP_WORDS[@]:1:COMP_CWORD}")" -- "$2"))
 }
-complete -F _drydock ./inv inv
-""",
+"""
+    f"complete -F _drydock {_NAMES}\n",
     "zsh": """autoload -U bashcompinit && bashcompinit
 _drydock() {
     local IFS=$'\\n'
     COMPREPLY=($(compgen -W "$("${COMP_WORDS[1]}" complete "${(@)COMP_WORDS[2,$((COMP_CWORD+1))]}")" -- "$2"))
 }
-complete -F _drydock ./inv inv
-""",
+"""
+    f"complete -F _drydock {_NAMES}\n",
     "fish": """function _drydock
     set --local words (commandline --current-process --tokenize --cut-at-cursor) (commandline --current-token)
     $words[1] complete $words[2..]
 end
-complete --command inv --no-files --arguments '(_drydock)'
-""",
+"""
+    f"complete --command {_NAMES.split()[-1]} --no-files --arguments '(_drydock)'\n",
 }
-"""Shell → the script that `./inv completion` prints."""
+"""Shell → the script that `completion` prints."""
 
 
 class _Checked(Program):
@@ -97,6 +100,13 @@ class _Checked(Program):
             super().parse_tasks()
         except ParseError as error:
             raise Exit(f"error: {_explained(error)}", code=InputError.code) from error
+
+
+def main() -> None:
+    """Run the tasks of tasks.py: the console script `drydock`."""
+    from tasks import namespace  # noqa: PLC0415 - it imports this module
+
+    run(namespace, sys.argv[1:])
 
 
 def run(tasks: Collection, arguments: Sequence[str]) -> None:
@@ -113,14 +123,14 @@ def run(tasks: Collection, arguments: Sequence[str]) -> None:
         sys.exit(error.code)
     words = _joined(own, contexts)
     if not words or words[0] in (*ANSWERED, *_groups(contexts)) or {"-h", "--help"} & {*words}:
-        emit(_answer(tasks, contexts, words))
+        emit(spelled(_answer(tasks, contexts, words)))
         return
     try:
         checked = [*_checked(words, contexts)]
     except InputError as error:
         log(f"error: {error}")
         sys.exit(error.code)
-    _Checked(namespace=tasks, binary="./inv").run(["./inv", *checked, *dashes, *rest])
+    _Checked(namespace=tasks, binary=PROGRAM).run([PROGRAM, *checked, *dashes, *rest])
 
 
 def _in_project(arguments: Sequence[str]) -> Sequence[str]:
@@ -235,7 +245,7 @@ def _answer(tasks: Collection, contexts: Mapping[str, ParserContext], words: Seq
     if words and words[0] == "complete":
         return "".join(f"{word}\n" for word in _candidates(contexts, words[1:]))
     if words and words[0] == "--version":
-        return f"drydock {tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}\n"
+        return version.text()
     if words and words[0] == "completion":
         shell = words[1] if len(words) > 1 else "bash"
         return COMPLETIONS.get(shell) or f"unknown shell {shell}, expected one of {', '.join(COMPLETIONS)}\n"
@@ -258,9 +268,11 @@ def _listed(tasks: Collection, group: str) -> str:
 
 def overview(tasks: Collection) -> str:
     """Return the tasks with one line each, grouped by purpose."""
+    known = {name for full, aliases in tasks.task_names.items() for name in (full, *aliases)}
     lines = ["Usage: ./inv TASK [OPTIONS]", ""]
-    for heading, names in TASKS.items():
-        lines += [f"{heading}:", *(f"  {name.replace('.', ' '):13} {_summary(tasks, name)}" for name in names), ""]
+    for heading, listed in TASKS.items():
+        if names := [name for name in listed if name in known]:
+            lines += [f"{heading}:", *(f"  {name.replace('.', ' '):13} {_summary(tasks, name)}" for name in names), ""]
     lines += [
         "Options of a task: ./inv TASK --help",
         'Completion: eval "$(./inv completion bash)", or zsh, fish',

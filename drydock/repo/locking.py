@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from drydock import INSTALLED
 from drydock.build import build, pins, render
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.bundle.inputs import fetch_base
@@ -210,6 +211,8 @@ def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
         lambda each=each: render.check(project, each, _read(project, each)) for each in variants if each not in old
     )
     yield "render", [file for check in rendered for file in _outdated(project, check)]
+    if INSTALLED:
+        return
     yield "docs", _begun(project, _outdated(project, lambda: docs.check(project, variants)))
     if not old:
         yield "ci", _begun(project, _outdated(project, lambda: workflow.check(project, variants)))

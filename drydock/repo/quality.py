@@ -31,7 +31,7 @@ WITH_ENGINE = ("engine", "packages", "topology", "cluster")
 ENGINE_GROUPS = 3
 """Groups of engine tests that may run side by side (tests/support/groups.py)."""
 
-PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
+PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "hatch_build.py", "inv")
 LINTERS = {
     "ruff check": ("ruff", "check", *PYTHON_FILES),
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
@@ -110,12 +110,17 @@ def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
     return [str(program), "--offline", "--quiet", "--no-progress", path] if found else []
 
 
-REQUIREMENTS = ("requirements", "requirements-ansible")
-"""Of .venv, and of the environment that playbooks run in (drydock/topology/playbook/environment.py)."""
+REQUIREMENTS = {
+    # an environment has its pip already, and ./inv needs that one
+    "requirements": ("pyproject.toml", "--all-extras", "--no-emit-package", "pip"),
+    "requirements-ansible": ("requirements-ansible.in",),
+}
+"""Locked list → what it is made from, and options of uv: the lists of .venv, and of the environment that playbooks run
+in (drydock/topology/playbook/environment.py)."""
 
 
 def requirements(root: Path, *, upgrade: bool) -> list[Path]:
-    """Resolve requirements*.in to requirements*.txt with hashes; return the files that changed.
+    """Resolve requirements to requirements*.txt with hashes; return the files that changed.
 
     Without `upgrade`, pinned versions are kept if possible.
     """
@@ -124,7 +129,8 @@ def requirements(root: Path, *, upgrade: bool) -> list[Path]:
 
 
 def _resolved(root: Path, name: str, *, upgrade: bool) -> bytes:
-    """Return the pins of a requirements file. Raises InputError."""
+    """Return the pins of a locked list. Raises InputError."""
+    source, *more = REQUIREMENTS[name]
     options = (
         "--universal",
         "--python-version",
@@ -136,14 +142,14 @@ def _resolved(root: Path, name: str, *, upgrade: bool) -> bytes:
     )
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, f"{name}.txt")
-        shutil.copy(root / f"{name}.in", folder)
+        shutil.copy(root / source, folder)
         if not upgrade:
             shutil.copy(root / result.name, folder)
-        command = (str(uv_binary()), "pip", "compile", f"{name}.in", "--output-file", result.name, *options)
+        command = (str(uv_binary()), "pip", "compile", source, *more, "--output-file", result.name, *options)
         # an extra index may lack some files of a version, and their hashes would be missing
         environment = uv_environment(read_indexes()._replace(extra=(), find_links=()), os.environ)
         if subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL).returncode:
-            raise InputError(f"{name}.in: uv could not resolve it; see above")
+            raise InputError(f"{source}: uv could not resolve it; see above")
         return result.read_bytes()
 
 

@@ -17,6 +17,7 @@ from drydock.config.project import current, read_settings
 from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
+from drydock.core.paths import PROGRAM
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 
@@ -63,7 +64,7 @@ def registry_of(given: str) -> str:
 
 def command_line() -> str:
     """Return this command as one types it."""
-    return shlex.join(["./inv", *sys.argv[1:]])
+    return shlex.join([PROGRAM, *sys.argv[1:]])
 
 
 def chosen(target: str) -> Sequence[Variant]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from drydock import INSTALLED
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix, stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
@@ -27,6 +28,7 @@ def update(project: Project, target: str, version: str = "") -> tuple[list[Path]
 
     Raises TargetError, or InputError for a version that cannot be set: then nothing is written.
     """
+    project.check_writable("templates")
     variants = read_matrix(project)
     variant = find(variants, target)
     if version:
@@ -38,7 +40,8 @@ def update(project: Project, target: str, version: str = "") -> tuple[list[Path]
         rows, written = [each for each in variants if file in stack_files(project, each)], []
     variants, errors = read_matrix(project), list[DrydockError]()
     follow = [functools.partial(_lock_and_render, project, find(variants, row.id), errors) for row in rows]
-    for step in (*follow, *(functools.partial(each.write, project, variants) for each in (docs, workflow))):
+    pages = () if INSTALLED else (docs, workflow)
+    for step in (*follow, *(functools.partial(each.write, project, variants) for each in pages)):
         try:
             written += step()
         except DrydockError as error:

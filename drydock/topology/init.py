@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from drydock.config.validation import made
-from drydock.core.console import log
+from drydock.core.console import log, spelled
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import loads, read_bounded
 from drydock.model.record import IDENTIFIER_AT_MOST
@@ -106,7 +106,7 @@ def _address(name: str) -> str:
 def text_of(nodes: Sequence[Mapping[str, str]], groups: Sequence[Mapping[str, object]], model: str, target: str) -> str:
     """Return a topology with its router on the first node."""
     lines = [
-        _HEAD,
+        spelled(_HEAD),
         _line({"model": model}, "a hub id, or a folder that every node has"),
         _line({"target": target}, "a variant, or image: registry/name@sha256:… instead"),
         _line({"api_key": "required"}, "or none, if everyone who reaches a server may use it"),

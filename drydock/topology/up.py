@@ -12,6 +12,7 @@ from typing import NamedTuple
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import EngineError, InputError, nearest
 from drydock.core.files import compact, parse_json
+from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.engine import compose as plugin
 from drydock.model.record import IDENTIFIER_AT_MOST
@@ -97,8 +98,12 @@ def _check_format(plan: TopologyPlan, kind: str) -> None:
 
 
 def place(project: Project, file: Path, output: str = "") -> Path:
-    """Return the folder of what is rendered: one that the user names, or `.cache/topology/NAME` in the checkout."""
-    return Path(output).absolute() if output else project.root / ".cache" / "topology" / name_of(file)
+    """Return the folder of what is rendered: one that the user names, or topology/NAME in `.cache` of the project.
+
+    Without a project, an installed drydock keeps it in its cache folder.
+    """
+    cache = cache_home() if project.is_installed else project.root / ".cache"
+    return Path(output).absolute() if output else cache / "topology" / name_of(file)
 
 
 def name_of(file: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.console import emit, log
+from drydock.core.console import emit, log, spelled
 from drydock.core.errors import InputError, PreflightError, nearest
 from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.project import Project
@@ -101,7 +101,8 @@ def report(findings: tuple[Finding, ...], junit: str, *, json: bool) -> None:
         with unwritable(Path(junit), "--junit"):
             write_atomically(Path(junit), as_junit(findings, "drydock.topology"))
     shown = [finding for finding in worst_first(findings) if finding.severity != PASS]
-    emit(dumps(to_json(findings)) if json else f"{as_text(shown)}{summary(findings)}\n")
+    text = f"{as_text(shown)}{summary(findings)}\n"
+    emit(dumps(to_json(findings)) if json else spelled(text))
     if failed(findings):
         ids = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
         raise PreflightError(f"the topology is not ready to start: {ids}", hint="each finding says what to do")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from drydock.core.console import spelled
 from drydock.run.access import API_KEY
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.topology import keys
@@ -23,7 +24,7 @@ def text(plan: TopologyPlan, kind: str) -> str:
     formats = {"compose": _compose, "ansible": _ansible, "kubernetes": _kubernetes}
     lines = formats[kind](plan) if kind in formats else _kubernetes(plan, disaggregated=True)
     head = f"# {plan.model}, by {kind}\n\n`./inv topology render` wrote this folder. Run the commands in it.\n\n"
-    return head + "".join(f"{line}\n" for line in lines)
+    return spelled(head + "".join(f"{line}\n" for line in lines))
 
 
 def _block(*lines: str) -> tuple[str, ...]:
