@@ -1,0 +1,165 @@
+"""The installed tool: a wheel and a source distribution, the same bytes each time, that do what the checkout does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.core.commit import read_commit
+from drydock.core.paths import ROOT
+from drydock.inputs.indexes import read_indexes, uv_environment
+from drydock.inputs.uv import uv_binary
+
+NOT_INSTALLED = {"bench", "ci", "docs", "lint", "requirements", "schema", "test"}
+INPUTS = """
+import json
+from drydock.build.job import BuildOptions, entrypoint_files, prepare
+from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
+print(json.dumps({
+    f"{variant.id} {platform}": prepare(DRYDOCK, variant.id, BuildOptions(platform)).inputs_sha256
+    for variant in read_matrix(DRYDOCK) for platform in variant.platforms
+}))
+"""
+"""Prints the checksum of all that each image's digest depends on."""
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "HF_ENDPOINT": "http://127.0.0.1:9"}
+"""With a model hub that does not answer."""
+FOREIGN = "raise ImportError('an unrelated package of this name')\n"
+
+
+def uv(*words: str, cwd: Path, umask: int = 0o022) -> None:
+    environment = uv_environment(read_indexes(), os.environ)
+    done = subprocess.run(
+        [str(uv_binary()), *words], cwd=cwd, env=environment, umask=umask, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def built(source: Path, to: Path, umask: int = 0o022) -> list[Path]:
+    """Build a source distribution, and a wheel of it."""
+    uv("build", "--quiet", "--python", sys.executable, "--out-dir", str(to), cwd=source, umask=umask)
+    return sorted(to.glob("drydock-*"))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return the wheel and the source distribution of this checkout."""
+    return built(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+class Installed:
+    """A wheel in an environment of its own, used by someone in another folder."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.bin, self.home = folder / "venv" / "bin", folder / "home"
+        self.home.mkdir()
+        uv("venv", "--quiet", "--python", sys.executable, str(folder / "venv"), cwd=folder)
+        uv("pip", "install", "--quiet", "--python", str(self.bin / "python"), str(wheel), cwd=folder)
+        (self.packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+        for name in ("entrypoints", "tasks"):
+            (self.packages / f"{name}.py").write_text(FOREIGN)
+
+    def run(self, *argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, cwd=cwd or self.home, env={**ENVIRONMENT, "HOME": str(self.home)}, capture_output=True, text=True, check=False)
+
+    def drydock(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return self.run(str(self.bin / "drydock"), *words, cwd=cwd)
+
+    def tree(self) -> dict[str, str]:
+        """Return every file of the package but bytecode, with its hash."""
+        found = (self.packages / "drydock").rglob("*")
+        return {str(path): sha256(path) for path in found if path.is_file() and path.suffix != ".pyc"}
+
+
+@pytest.fixture(scope="module")
+def installed(made: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Return the installed wheel; nothing that the tests do may change its files."""
+    found = Installed(tmp_path_factory.mktemp("a user"), made[0])
+    before = found.tree()
+    yield found
+    assert found.tree() == before
+
+
+def checkout(*words: str) -> str:
+    """Return what `./inv` prints."""
+    argv = (sys.executable, str(ROOT / "tasks.py"), *words)
+    return subprocess.run(argv, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(made: list[Path], tmp_path: Path) -> None:
+    with tarfile.open(made[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.glob("drydock-*")
+    for path in source.rglob("*"):
+        os.utime(path, (1, 1))
+
+    again = built(source, tmp_path / "dist", umask=0o077)
+
+    assert [path.name.rpartition(".")[2] for path in made] == ["whl", "gz"]
+    assert {path.name: sha256(path) for path in again} == {path.name: sha256(path) for path in made}
+    assert made[0].stat().st_size < 4 << 20
+
+
+def test_the_version_says_the_commit_and_what_can_be_built(installed: Installed) -> None:
+    said = installed.drydock("--version").stdout
+
+    assert said == checkout("--version")
+    assert f"\ncommit {read_commit(ROOT)}\n" in said
+
+
+def test_the_overview_lists_what_an_installed_drydock_has_as_one_types_it(installed: Installed) -> None:
+    said, own = installed.drydock("help").stdout, checkout("help")
+
+    assert said.startswith("Usage: drydock TASK")
+    assert "./inv" not in said
+    lines = {line.split("  ")[1] for line in own.splitlines() if line.startswith("  ")}
+    kept = {line.split("  ")[1] for line in said.splitlines() if line.startswith("  ")}
+    assert {name.split()[0] for name in lines - kept} == NOT_INSTALLED
+
+
+def test_it_has_the_rows_of_the_checkout_and_the_inputs_of_each_image_are_the_same(installed: Installed) -> None:
+    python = str(installed.bin / "python")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    own = subprocess.run([sys.executable, "-c", INPUTS], env=environment, capture_output=True, text=True, check=True)
+
+    assert installed.drydock("matrix", "--json").stdout == checkout("matrix", "--json")
+    assert installed.drydock("render", "--check").returncode == 0
+    assert json.loads(installed.run(python, "-c", INPUTS).stdout) == json.loads(own.stdout)
+
+
+def test_it_plans_as_the_checkout_does(installed: Installed) -> None:
+    host = str(ROOT / "tests" / "hosts" / "cuda-h100-8x" / "host.json")
+    words = ("entrypoint", "--target", "h100", "--root", host, "--", "plan", "--model", "Qwen/Qwen3-32B")
+
+    planned = installed.drydock(*words).stdout
+
+    assert "api_server" in planned
+    assert planned == checkout(*words)
+    assert "cuda-h100-8x" in installed.drydock("size", "Qwen/Qwen3-8B").stdout
+
+
+def test_what_is_written_goes_into_a_project(installed: Installed, tmp_path: Path) -> None:
+    refused = installed.drydock("lock", "--target", "cpu")
+    assert refused.returncode == 2
+    assert "is the installed drydock, which is only read\n\nhint: make a project" in refused.stderr
+
+    name = "images/cpu-vllm0.32/Dockerfile"
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("FROM outdated\n")
+    (tmp_path / "drydock.yaml").touch()
+    outdated = installed.drydock("render", "--target", "cpu", "--check", cwd=tmp_path)
+    assert "hint: change the matrix or the templates and run `drydock render`" in outdated.stderr
+    assert installed.drydock("render", "--target", "cpu", cwd=tmp_path).stderr == f"wrote {name}\n"
+    assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
