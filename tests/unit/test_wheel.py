@@ -72,7 +72,14 @@ class Installed:
             (self.packages / f"{name}.py").write_text(FOREIGN)
 
     def run(self, *argv: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(argv, cwd=cwd or self.home, env={**ENVIRONMENT, "HOME": str(self.home)}, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            argv,
+            cwd=cwd or self.home,
+            env={**ENVIRONMENT, "HOME": str(self.home)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def drydock(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return self.run(str(self.bin / "drydock"), *words, cwd=cwd)

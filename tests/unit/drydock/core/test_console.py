@@ -110,3 +110,10 @@ def test_details_are_printed_only_if_asked_for(capsys: pytest.CaptureFixture[str
     finally:
         console.set_verbose(verbose=False)
     assert capsys.readouterr().err == "b\n"
+
+
+def test_an_installed_drydock_names_commands_as_one_types_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "run `./inv lock`, or ./inv build --target x: ./inv\nnot x./invoke"
+    assert console.spelled(said) == said
+    monkeypatch.setattr(console, "PROGRAM", "drydock")
+    assert console.spelled(said) == "run `drydock lock`, or drydock build --target x: drydock\nnot x./invoke"

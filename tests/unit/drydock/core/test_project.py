@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from drydock.core import project as module
+from drydock.core.errors import InputError
 from drydock.core.project import Project
 
 
@@ -43,3 +45,15 @@ def test_only_what_differs_is_written_and_never_below(project: Project) -> None:
     assert project.write("b", "changed") == project.root / "b"
     assert project.write("b", "changed") is None
     assert (project.below[0] / "b").read_text() == "below"
+
+
+def test_an_installed_drydock_is_not_written(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "INSTALLED", value=True)
+    monkeypatch.setattr(module, "ROOT", project.below[0])
+    alone = Project(project.below[0])
+
+    assert alone.write("b", "below") is None
+    with pytest.raises(InputError, match=r"new: cannot be written: .* is the installed drydock"):
+        alone.write("new", "text")
+    assert not (alone.root / "new").exists()
+    assert project.write("new", "text") == tmp_path / "mine" / "new"
