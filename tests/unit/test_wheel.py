@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,18 @@ def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(made: li
     assert [path.name.rpartition(".")[2] for path in made] == ["whl", "gz"]
     assert {path.name: sha256(path) for path in again} == {path.name: sha256(path) for path in made}
     assert made[0].stat().st_size < 4 << 20
+
+
+def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(made: list[Path]) -> None:
+    kept = ("drydock", "entrypoints", "images", "templates", "tests/hosts/*/host.json", "tests/hosts/*/variant")
+    listed = subprocess.run(["git", "ls-files", "-z", *kept], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
+    with zipfile.ZipFile(made[0]) as wheel:
+        names = {name.removeprefix("drydock/data/") for name in wheel.namelist()}
+
+    assert tracked
+    assert tracked <= names
+    assert not [name for name in names if name.endswith(("/facts.json", "/plan.json", ".pyc"))]
 
 
 def test_the_version_says_the_commit_and_what_can_be_built(installed: Installed) -> None:
