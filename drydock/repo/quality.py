@@ -111,7 +111,7 @@ def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
 
 
 REQUIREMENTS = {
-    # an environment has its pip already, and ./inv needs that one
+    # an environment has its own pip already, which installs the list
     "requirements": ("pyproject.toml", "--all-extras", "--no-emit-package", "pip"),
     "requirements-ansible": ("requirements-ansible.in",),
 }
