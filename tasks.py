@@ -897,8 +897,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, doctor, matrix, images, size, init, fetch, render, update, bake, build, verify, audit, publish, inspect, diff,
-    demo, entrypoint, run, prove,
+    engine, doctor, matrix, images, size, init, fetch, render, update, bake, build, verify, audit, publish, inspect,
+    diff, demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(

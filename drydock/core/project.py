@@ -56,7 +56,7 @@ class Project:
         if self.is_installed:
             raise InputError(
                 f"{name}: cannot be written: {self.root} is the installed drydock, which is only read",
-                hint="make a project, a folder with a file drydock.yaml, which may be empty, and run this in it",
+                hint="`./inv init DIR` makes a project; run this in it",
             )
 
     def write(self, name: str, content: str) -> Path | None:

@@ -178,7 +178,7 @@ def test_what_is_written_goes_into_a_project(installed: Installed, tmp_path: Pat
     name = "images/cpu-vllm0.32/Dockerfile"
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text("FROM outdated\n")
-    (tmp_path / "drydock.yaml").touch()
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\n")
     outdated = installed.drydock("render", "--target", "cpu", "--check", cwd=tmp_path)
     assert "hint: change the matrix or the templates and run `drydock render`" in outdated.stderr
     assert installed.drydock("render", "--target", "cpu", cwd=tmp_path).stderr == f"wrote {name}\n"
