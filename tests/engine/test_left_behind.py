@@ -23,6 +23,7 @@ from drydock.build import build
 from drydock.build import images as listing
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.engine import loading
 from drydock.run import engine
 
@@ -89,8 +90,8 @@ def test_two_checkouts_run_their_own_image_whatever_latest_names(
     assert ids(images) == {one, two}
     assert images.get(f"{REPOSITORY}:latest").id == two
     for name, image in (("one", one), ("two", two)):
-        monkeypatch.setattr(engine, "ROOT", tmp_path / name)
-        found = engine.Here(DRYDOCK).image(engine.Here(DRYDOCK).own(REPOSITORY))
+        here = engine.Here(Project(tmp_path / name))
+        found = here.image(here.own(REPOSITORY))
         assert found
         assert found.digest == image
     assert [set(each.checkouts) for each in listing.images(DRYDOCK) if each.row == "left-behind"] == [
