@@ -19,18 +19,20 @@ from pathlib import Path
 
 from drydock.build import build
 from drydock.build.job import Job, committed_digest
+from drydock.config.project import FILE
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.paths import cache_home
 from drydock.core.process import in_ci
 from drydock.engine import daemon
 from drydock.lock import lockfile
+from drydock.model.additions import Additions
 from drydock.model.locked import LockedImage
 from drydock.model.record import Record
 from drydock.oci.layout_diff import LayoutDifference, compare
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
-INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+INPUT_FILES = (FILE, "matrix.yaml", "tasks.py", "pyproject.toml")
 SHARED = ("store",)
 """Folders of the cache with fetched files, which each use checks: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
@@ -121,7 +123,7 @@ def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
 def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, str]:
     copies = [folder / f"a different folder {number}" for number in range(len(job.project.layers))]
     for layer, copy in zip(job.project.layers, copies, strict=True):
-        _copy_inputs(layer, copy)
+        _copy_inputs(layer, copy, job.variant.additions)
     cache = folder / "cache"
     cache.mkdir()
     for shared in SHARED:
@@ -145,14 +147,15 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
     return result
 
 
-def _copy_inputs(layer: Path, copy: Path) -> None:
+def _copy_inputs(layer: Path, copy: Path, additions: Additions) -> None:
     ignore = shutil.ignore_patterns("__pycache__", ".*")
     copy.mkdir(parents=True)
-    for name in INPUT_FOLDERS:
+    for name in (*INPUT_FOLDERS, *filter(None, [additions.certificates])):
         if (layer / name).is_dir():
             shutil.copytree(layer / name, copy / name, ignore=ignore)
-    for name in INPUT_FILES:
+    for name in (*INPUT_FILES, *additions.files.values()):
         if (layer / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(layer / name, copy / name)
     for path in _tree(copy):
         path.chmod(0o700 if path.is_dir() else 0o600)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import render
+from drydock.build import render, verify
 from drydock.config import mirrors
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK, MIRRORS, current
@@ -133,3 +133,13 @@ def test_the_projects_registry_and_mirrors_are_the_defaults(
         assert mirrors.path_of(os.environ) == root / "ours.yaml"
     finally:
         current.cache_clear()
+
+
+def test_a_second_build_has_what_the_project_adds(write: Callable[..., Project], tmp_path: Path) -> None:
+    project = write()
+    variant = find(read_matrix(project), CPU)
+    verify._copy_inputs(project.root, tmp_path / "copy", variant.additions)
+    verify._copy_inputs(ROOT, tmp_path / "below", variant.additions)
+    copied = Project(tmp_path / "copy", (tmp_path / "below",))
+    assert find(read_matrix(copied), CPU) == variant
+    assert render.own_files(copied, variant) == render.own_files(project, variant)
