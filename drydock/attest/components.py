@@ -11,8 +11,12 @@ from packaging.utils import canonicalize_name
 
 from drydock.attest.contents import ENVIRONMENT, ImageContents, Package
 from drydock.attest.licences import Inventory
+from drydock.model.additions import Additions
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.variant import Variant
+
+CERTIFICATES = ("usr/local/share/ca-certificates/", "etc/ssl/certs/", "etc/pki/ca-trust/")
+"""Folders of the system's certificates, to which those of a project are added."""
 
 
 class Component(NamedTuple):
@@ -111,14 +115,21 @@ def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) 
     found = {component(package).key for package in pinned}
     missing = [f"{_label(key)}: in the lock but not in the image" for key in sorted(expected - found)]
     extra = [f"{_label(key)}: in the image but not in the lock" for key in sorted(found - expected)]
-    everywhere = _base_is_locked(pins) and not any(item.install in ("run", "debs") for item in variant.supplied)
-    strays = [path for path in contents.unaccounted() if everywhere or path.startswith(("opt/drydock/", ENVIRONMENT))]
+    free = variant.additions.dockerfile or any(item.install in ("run", "debs") for item in variant.supplied)
+    everywhere = _base_is_locked(pins) and not free
+    unlisted = (path for path in contents.unaccounted() if not _is_added(variant.additions, path))
+    strays = [path for path in unlisted if everywhere or path.startswith(("opt/drydock/", ENVIRONMENT))]
     return (
         *missing,
         *extra,
         *_misplaced(variant, pinned),
         *(f"/{path}: belongs to no package and no build step" for path in strays),
     )
+
+
+def _is_added(additions: Additions, path: str) -> bool:
+    """Return whether a project puts a file there: one of its files, or a certificate with its links."""
+    return f"/{path}" in additions.files or bool(additions.certificates and path.startswith(CERTIFICATES))
 
 
 def _misplaced(variant: Variant, pinned: Iterable[Package]) -> Iterator[str]:

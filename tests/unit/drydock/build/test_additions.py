@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.attest import components
 from drydock.build import render, verify
 from drydock.config import mirrors
 from drydock.config.matrix import find, read_matrix
@@ -143,3 +144,12 @@ def test_a_second_build_has_what_the_project_adds(write: Callable[..., Project],
     copied = Project(tmp_path / "copy", (tmp_path / "below",))
     assert find(read_matrix(copied), CPU) == variant
     assert render.own_files(copied, variant) == render.own_files(project, variant)
+
+
+def test_what_a_project_adds_is_no_file_of_unknown_origin(write: Callable[..., Project]) -> None:
+    added = find(read_matrix(write()), CPU).additions
+    certificate = "usr/local/share/ca-certificates/root.crt"
+    assert components._is_added(added, "etc/acme/motd")
+    assert components._is_added(added, certificate)
+    assert not components._is_added(added, "etc/acme/other")
+    assert not components._is_added(find(read_matrix(DRYDOCK), CPU).additions, certificate)
