@@ -20,6 +20,8 @@ from drydock.core.errors import InputError
 from drydock.model.record import Record
 
 NAME = "mirrors.yaml"
+VARIABLE = "DRYDOCK_MIRRORS"
+"""Names another file."""
 DEFAULT = "default"
 """The key in `indexes` for the index that pip uses if its configuration names none."""
 DEBIAN = "debian"
@@ -75,7 +77,7 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     """Return the machine's mirrors; none if there is no file. Raises InputError."""
     path = path_of(env)
     if not path.is_file():
-        if env.get("DRYDOCK_MIRRORS"):
+        if env.get(VARIABLE):
             raise InputError(f"DRYDOCK_MIRRORS={path}: no such file")
         return NONE
     try:
@@ -88,7 +90,7 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
 def path_of(env: Mapping[str, str]) -> Path:
     """Return the path of the file, whether it exists or not."""
     config = env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or Path.home()) / ".config"
-    return Path(env.get("DRYDOCK_MIRRORS") or Path(config) / "drydock" / NAME)
+    return Path(env.get(VARIABLE) or Path(config) / "drydock" / NAME)
 
 
 def rewritten(url: str, prefixes: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from drydock.config import mirrors
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
@@ -18,8 +19,6 @@ DRYDOCK = Project(ROOT)
 """drydock's own files."""
 FILE = "drydock.yaml"
 VARIABLE = "DRYDOCK_PROJECT"
-MIRRORS = "DRYDOCK_MIRRORS"
-"""The variable that config/mirrors.py reads."""
 OPTION = "--project"
 """Before the task, it means the same as the variable."""
 
@@ -33,7 +32,7 @@ def current() -> Project:
     project = find(Path.cwd(), os.environ)
     settings = read_settings(project)
     if settings and settings.mirrors:
-        os.environ.setdefault(MIRRORS, str(project.root / settings.mirrors))
+        os.environ.setdefault(mirrors.VARIABLE, str(project.root / settings.mirrors))
     return project
 
 

@@ -12,7 +12,7 @@ from drydock.attest import components
 from drydock.build import render, verify
 from drydock.config import mirrors
 from drydock.config.matrix import find, read_matrix
-from drydock.config.project import DRYDOCK, MIRRORS, current
+from drydock.config.project import DRYDOCK, current
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -125,8 +125,8 @@ def test_the_projects_registry_and_mirrors_are_the_defaults(
     more = "name: acme\nregistry: registry.example/vllm\nmirrors: ours.yaml"
     root = write(("drydock.yaml", "name: acme", more)).root
     monkeypatch.chdir(root)
-    monkeypatch.setenv(MIRRORS, "")
-    monkeypatch.delenv(MIRRORS)
+    monkeypatch.setenv(mirrors.VARIABLE, "")
+    monkeypatch.delenv(mirrors.VARIABLE)
     current.cache_clear()
     try:
         assert task_helpers.registry_of("") == "registry.example/vllm"
