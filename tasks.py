@@ -231,12 +231,16 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
         report([path for variant, pins in pinned for path in render_module.write(here(), variant, pins)], json=json)
 
 
-@verb(positional=["folder"], help=JSON | {"folder": "folder of the project, which is made if it is missing"})
-def init(_: Context, folder: str, json: bool = False) -> None:
+@verb(
+    positional=["folder"],
+    help=JSON
+    | {"folder": "folder of the project, which is made if it is missing", "ci": "CI files: github, gitlab or none"},
+)
+def init(_: Context, folder: str, ci: str = "github", json: bool = False) -> None:
     """Write a small project of your own, whose rows and settings lie over drydock's."""
     from drydock.repo import init as initial
 
-    written = [str(path) for path in initial.write(Path(folder))]
+    written = [str(path) for path in initial.write(Path(folder), ci)]
     emit(dumps({"wrote": written}) if json else "".join(f"wrote {path}\n" for path in written))
 
 

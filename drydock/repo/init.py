@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from drydock.config.project import FILE
-from drydock.core.errors import InputError
+from drydock.core.errors import InputError, nearest
 from drydock.core.files import write_atomically
 from drydock.model.record import IDENTIFIER
+from drydock.repo import version
+from drydock.repo.ci import workflow
 
+NO_CI = "none"
 SCHEMAS = ("matrix", "stack", "accelerator", "project")
 _PROJECT = """\
 # yaml-language-server: $schema=.schemas/project.schema.json
@@ -56,17 +59,28 @@ requirements+: [structlog==25.1.0] # + adds to the list that is inherited
 #   - when: {{model: "Qwen/Qwen3-32B*", devices: 8}}
 #     serve: {{--tensor-parallel-size: {{value: 4, because: answers sooner here, source: our benchmark of May}}}}
 """
-_IGNORED = "/.cache/\n"
+_IGNORED = "/.cache/\n/.venv/\n"
+_REQUIREMENTS = """\
+# What CI installs: `pip install -r requirements.txt`.
+drydock=={version}
+"""
 
 
-def files(name: str) -> Mapping[str, str]:
-    """Return the files of a new project, by their path. Pure, except for reading the schemas."""
+def files(name: str, ci: str) -> Mapping[str, str]:
+    """Return the files of a new project, by their path. Pure, except for reading the schemas.
+
+    Raises InputError for an unknown CI server.
+    """
+    if ci not in (*workflow.PATHS, NO_CI):
+        raise InputError(f"--ci {ci}: unknown", hint=nearest(ci, (*workflow.PATHS, NO_CI)))
     schemas = {f".schemas/{kind}.schema.json": _schema(kind) for kind in SCHEMAS}
     return {
         FILE: _PROJECT.format(name=name),
         "matrix.yaml": _MATRIX.format(name=name),
         f"templates/cuda/stacks/{name}-cuda.yaml": _STACK.format(),
         ".gitignore": _IGNORED,
+        workflow.REQUIREMENTS: _REQUIREMENTS.format(version=version.number()),
+        **({workflow.PATHS[ci]: workflow.render(ci, (), (), own=True)} if ci != NO_CI else {}),
         **schemas,
     }
 
@@ -75,18 +89,22 @@ def _schema(kind: str) -> str:
     return (Path(__file__).parents[1] / "config" / "schemas" / f"{kind}.schema.json").read_text(encoding="utf-8")
 
 
-def write(folder: Path) -> list[Path]:
+def write(folder: Path, ci: str) -> list[Path]:
     """Write a project into a folder, which is named after it, and return its files.
 
-    Raises InputError for a folder that has one, and for a file that exists.
+    Raises InputError for a folder that has one, for a file that exists, for a place that cannot be written,
+    and for an unknown CI server.
     """
     name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-")
     if not re.fullmatch(IDENTIFIER, name):
         raise InputError(f"{folder}: expected a folder's name with letters or digits", hint="name another folder")
-    made = {folder / path: text for path, text in files(name).items()}
+    made = {folder / path: text for path, text in files(name, ci).items()}
     existing = [path for path in made if path.exists()]
     if existing:
         raise InputError(*(f"{path}: exists, and is not overwritten" for path in existing), hint="name a new folder")
-    for path, text in made.items():
-        write_atomically(path, text)
+    try:
+        for path, text in made.items():
+            write_atomically(path, text)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}", hint="name another folder") from error
     return [*made]

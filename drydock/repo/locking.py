@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from drydock import INSTALLED
 from drydock.build import build, pins, render
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.bundle.inputs import fetch_base
@@ -63,6 +62,10 @@ def fetch(job: Job) -> dict[str, str]:
     if job.offline:
         build.refuse_pulls(job, contexts)
     return contexts
+
+
+MOST_NAMES = 5
+"""Files that one line names."""
 
 
 class LockOptions(NamedTuple):
@@ -196,7 +199,8 @@ def say_stale(project: Project) -> tuple[str, ...]:
     found: list[str] = []
     for command, files in _stale(project):
         if files:
-            log(f"stale now: {', '.join(files)}: run `./inv {command}`")
+            more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+            log(f"stale now: {', '.join(files[:MOST_NAMES])}{more}: run `./inv {command}`")
         found += files
     return tuple(found)
 
@@ -211,16 +215,10 @@ def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
         lambda each=each: render.check(project, each, _read(project, each)) for each in variants if each not in old
     )
     yield "render", [file for check in rendered for file in _outdated(project, check)]
-    if INSTALLED:
-        return
-    yield "docs", _begun(project, _outdated(project, lambda: docs.check(project, variants)))
-    if not old:
-        yield "ci", _begun(project, _outdated(project, lambda: workflow.check(project, variants)))
-
-
-def _begun(project: Project, files: Sequence[str]) -> Sequence[str]:
-    """Leave out files that a project over drydock need not have."""
-    return [file for file in files if not project.below or (project.root / file).is_file()]
+    if not (project.below or project.is_installed):
+        yield "docs", _outdated(project, lambda: docs.check(project, variants))
+    if not old and workflow.present(project):
+        yield "ci", _outdated(project, lambda: workflow.check(project, variants))
 
 
 def _read(project: Project, variant: Variant) -> Lock:
@@ -232,5 +230,5 @@ def _outdated(project: Project, check: Callable[[], None]) -> Sequence[str]:
     try:
         check()
     except StaleError as error:
-        return [problem.partition(": ")[0].removeprefix(f"{project.root}/") for problem in error.problems]
+        return [project.name_of(Path(problem.partition(": ")[0])) for problem in error.problems]
     return ()

@@ -89,11 +89,16 @@ def lint(root: Path) -> None:
             log(f"{name}: skipped: not installed (available for x86_64 and aarch64 only)")
     for kind, path in workflow.PATHS.items():
         if (root / path).is_file():
-            ran[f"schema of {kind}"] = _succeeds(root, "check_jsonschema", "--builtin-schema", SCHEMAS[kind], path)
+            ran[f"schema of {kind}"] = _succeeds(root, *schema_check(kind))
     failed = [name for name, passed in ran.items() if not passed]
     if failed:
         raise BuildError(f"lint failed: {', '.join(failed)}")
     log(f"lint passed: {', '.join(ran)}")
+
+
+def schema_check(kind: str) -> tuple[str, ...]:
+    """Return the command, as arguments of `python -m`, that compares a CI server's file with its schema."""
+    return "check_jsonschema", "--builtin-schema", SCHEMAS[kind], workflow.PATHS[kind]
 
 
 def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:

@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 
-from drydock import INSTALLED
 from drydock.build import render
 from drydock.config.matrix import find, read_matrix, stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
@@ -40,7 +40,10 @@ def update(project: Project, target: str, version: str = "") -> tuple[list[Path]
         rows, written = [each for each in variants if file in stack_files(project, each)], []
     variants, errors = read_matrix(project), list[DrydockError]()
     follow = [functools.partial(_lock_and_render, project, find(variants, row.id), errors) for row in rows]
-    pages = () if INSTALLED else (docs, workflow)
+    if not project.below:
+        pages: Sequence[ModuleType] = (docs, workflow)
+    else:
+        pages = (workflow,) if workflow.present(project) else ()
     for step in (*follow, *(functools.partial(each.write, project, variants) for each in pages)):
         try:
             written += step()

@@ -25,9 +25,10 @@ from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
 from drydock.repo.ci.rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, rows
+from drydock.repo.ci.workflow import REQUIREMENTS
 
 FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
-"""What the checksums cover."""
+"""What the checksums of drydock's own rows cover; a project is read whole, as its additions may be in any folder."""
 CHANGED, ALL = "changed", "all"
 LARGE_HINT = (
     "for a variant that needs more disk, use runners of your own: set DRYDOCK_RUNNER_AMD64 and"
@@ -144,6 +145,8 @@ def _at(project: Project, since: str) -> Mapping[str, str]:
     """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
     if since in ("", NO_COMMIT):
         raise InputError("no earlier commit was given")
+    if project.below and _git(project, "diff", "--name-only", since, "--", REQUIREMENTS):
+        raise InputError(f"{REQUIREMENTS} changed, and with it drydock")
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
         _unpack(project, since, Path(folder))
         then = Project(Path(folder), project.below)
@@ -162,7 +165,8 @@ def _old(then: Project, variant: Variant) -> list[tuple[str, str]]:
 def _unpack(project: Project, since: str, folder: Path) -> None:
     """Write the inputs as they were at a commit into a folder."""
     there = _git(project, "ls-tree", "--name-only", f"{since}^{{commit}}").decode().split("\n")
-    archive = _git(project, "archive", "--format=tar", since, "--", *(name for name in FOLDERS if name in there))
+    names = there if project.below else [name for name in FOLDERS if name in there]
+    archive = _git(project, "archive", "--format=tar", since, "--", *filter(None, names))
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
 

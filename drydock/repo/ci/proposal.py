@@ -141,7 +141,8 @@ def relock(project: Project, variants: Sequence[Variant]) -> list[Path]:
         render.write(project, variant, new)
         _drop_stale_proof(project, variant, new)
         changed += written
-    docs.write(project, matrix.read_matrix(project))
+    if not project.below:
+        docs.write(project, matrix.read_matrix(project))
     return changed
 
 

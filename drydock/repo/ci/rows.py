@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from drydock.build import render
 from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -53,8 +54,11 @@ class LeftOut(Record):
 
 
 def rows(project: Project, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
-    """Return what CI builds and what it leaves out, in the order of the matrix. Raises StaleError."""
-    found = [_row(project, variant) for variant in variants]
+    """Return what CI builds and what it leaves out, in the order of the matrix. Raises StaleError.
+
+    Rows that a project takes from drydock as they are have drydock's digest, and are neither.
+    """
+    found = [_row(project, variant) for variant in variants if not _is_drydocks(project, variant)]
     return tuple(row for row in found if isinstance(row, CiRow)), tuple(
         row for row in found if isinstance(row, LeftOut)
     )
@@ -89,6 +93,11 @@ def disk(pins: LockedPlatform) -> int | None:
     sizes |= {file.sha256: file.size for file in supplied}
     sizes |= {deb.sha256: deb.size for deb in (*pins.base.packages, *pins.base.bootstrap)}
     return round(sum(sizes.values()) * (PACKED_COPIES + UNPACKED_COPIES * UNPACKED))
+
+
+def _is_drydocks(project: Project, variant: Variant) -> bool:
+    files = (lockfile.path_of(project, variant.id), render.path_of(project, variant))
+    return all(path.is_file() and not project.is_own(path) for path in files)
 
 
 def _why_not(project: Project, variant: Variant) -> str:

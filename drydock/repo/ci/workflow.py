@@ -18,9 +18,15 @@ from drydock.model.variant import Variant
 from drydock.repo.ci.rows import HOSTED_DISK, CiRow, LeftOut, rows
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
-TESTS = ("./inv lint", "./inv test --kind unit", "./inv test --kind golden")
-BUILDS = tuple(f'./inv {task} --target "$VARIANT" --json' for task in ("build", "verify --record", "audit"))
-"""Commands of the jobs that test, and of those that build one variant, on both servers."""
+TESTS = ("lint", "test --kind unit", "test --kind golden")
+PROJECT_TESTS = ("lock --check", "render --check", "ci --check")
+BUILDS = tuple(f'{task} --target "$VARIANT" --json' for task in ("build", "verify --record", "audit"))
+"""Tasks of the jobs that test, here and in a project of one's own, and of those that build one variant."""
+REQUIREMENTS = "requirements.txt"
+"""The file of a project that says which drydock its CI installs."""
+INSTALLS = ("python3 -m venv .venv", f".venv/bin/pip install --quiet --requirement {REQUIREMENTS}")
+EXPORTS = {"github": 'echo "$PWD/.venv/bin" >> "$GITHUB_PATH"', "gitlab": "export PATH=$PWD/.venv/bin:$PATH"}
+"""Commands that install drydock for a project's jobs; a checkout has ./inv."""
 BRANCH = "main"
 """The branch whose commits are published."""
 
@@ -45,8 +51,8 @@ ACTIONS = {
 """The commits that these tags pointed to in the projects' repositories in July 2026."""
 
 
-def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> str:
-    """Return one workflow. Raises InputError for an unknown format."""
+def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, own: bool = False) -> str:
+    """Return one workflow, with `own` that of a project of one's own. Raises InputError for an unknown format."""
     if form not in PATHS:
         raise InputError(f"--format {form}: unknown", hint=nearest(form, PATHS))
     environment = Environment(  # noqa: S701 (no HTML)
@@ -62,10 +68,13 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> st
         comment_start_string="[#",
         comment_end_string="#]",
     )
+    program = "drydock" if own else "./inv"
     values: Mapping[str, Any] = {
         "form": form,
-        "tests": TESTS,
-        "builds": BUILDS,
+        "program": program,
+        "installs": (*INSTALLS, EXPORTS[form]) if own else (),
+        "tests": [f"{program} {task}" for task in (PROJECT_TESTS if own else TESTS)],
+        "builds": [f"{program} {task}" for task in BUILDS],
         "built": built,
         "large": [row for row in built if not row.fits],
         "hosted_gb": HOSTED_DISK // 10**9,
@@ -77,9 +86,16 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> st
 
 
 def workflows(project: Project, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
-    """Return path → text of one workflow, or of every workflow."""
+    """Return path → text of one workflow, or of each; of a project of one's own, of each that it has."""
     built, left_out = rows(project, variants)
-    return {project.root / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
+    named = [form] if form else (project.below and present(project)) or PATHS
+    own = bool(project.below)
+    return {project.root / PATHS.get(name, name): render(name, built, left_out, own=own) for name in named}
+
+
+def present(project: Project) -> list[str]:
+    """Return the servers whose workflow a project has."""
+    return [name for name, path in PATHS.items() if (project.root / path).is_file()]
 
 
 def write(project: Project, variants: Sequence[Variant], form: str = "") -> list[Path]:

@@ -15,7 +15,7 @@ from drydock.repo import init
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    init.write(tmp_path / "Acme AI")
+    init.write(tmp_path / "Acme AI", "github")
     return tmp_path / "Acme AI"
 
 
@@ -47,5 +47,13 @@ def test_the_examples_work(folder: Path) -> None:
 def test_nothing_is_overwritten(folder: Path) -> None:
     (folder / "matrix.yaml").write_text("mine")
     with pytest.raises(InputError, match="exists, and is not overwritten"):
-        init.write(folder)
+        init.write(folder, "none")
     assert (folder / "matrix.yaml").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_and_an_unknown_server_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="/dev/null/acme: "):
+        init.write(Path("/dev/null/acme"), "none")
+    with pytest.raises(InputError, match="--ci gitlub: unknown"):
+        init.write(tmp_path / "acme", "gitlub")
+    assert not (tmp_path / "acme").exists()

@@ -1,0 +1,85 @@
+"""CI of a project of one's own: it installs drydock and builds the rows that are not drydock's as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drydock.build import render
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import StaleError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.lock import lockfile
+from drydock.repo import init, quality
+from drydock.repo.ci import changed, workflow
+from tests.support.git import git
+
+ROW = "acme-cpu"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A committed project with one row, which has a label more than drydock's and so needs no network."""
+    root = tmp_path / "acme"
+    init.write(root, "github")
+    (root / "matrix.yaml").write_text(f"schema: 1\nvariants:\n  {ROW}: {{inherits: drydock/cpu-vllm0.32}}\n")
+    made = Project(root, (ROOT,))
+    row = find(read_matrix(made), ROW)
+    lockfile.resolve_and_write(made, [row])
+    render.write(made, row, lockfile.read_lock(lockfile.path_of(made, ROW)))
+    workflow.write(made, read_matrix(made))
+    git(root, "init", "--quiet", "--initial-branch=main")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message=x")
+    return made
+
+
+def check_form(root: Path, form: str) -> None:
+    subprocess.run([sys.executable, "-m", *quality.schema_check(form)], cwd=root, check=True)
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form: str) -> None:
+    workflow.write(project, read_matrix(project), form)
+    text = (project.root / workflow.PATHS[form]).read_text()
+    check_form(project.root, form)
+    assert "./inv" not in text
+    installs = [".venv/bin/pip install --quiet --requirement requirements.txt", workflow.EXPORTS[form]]
+    for job in (yaml.safe_load(text)["jobs"] if form == "github" else yaml.safe_load(text)).values():
+        if isinstance(job, dict) and "drydock " in str(job):
+            assert all(command in yaml.safe_dump(job, width=1000) for command in installs)
+    assert ROW in text
+    assert "cpu-text-vllm0.32" not in text
+
+
+def test_a_project_without_rows_has_valid_workflows(tmp_path: Path) -> None:
+    for form in workflow.PATHS:
+        init.write(tmp_path / form, form)
+        check_form(tmp_path / form, form)
+        workflow.check(Project(tmp_path / form, (ROOT,)), ())
+
+
+def test_only_the_workflow_that_the_project_has_is_checked(project: Project) -> None:
+    assert workflow.present(project) == ["github"]
+    workflow.check(project, read_matrix(project))
+    with pytest.raises(StaleError, match=r"github/workflows/drydock.yml: outdated"):
+        workflow.check(project, ())
+
+
+def test_what_changed_is_found_in_every_file_of_the_project(project: Project) -> None:
+    def why() -> list[str]:
+        return [row.why for row in changed.changes(project, read_matrix(project), "HEAD").changed]
+
+    assert why() == []
+    settings = project.root / "drydock.yaml"
+    settings.write_text(settings.read_text().replace("additions: {}", "additions: {labels: {com.acme.team: x}}"))
+    row = find(read_matrix(project), ROW)
+    render.write(project, row, lockfile.read_lock(lockfile.path_of(project, ROW)))
+    assert ["inputs changed" in each for each in why()] == [True]
+    (project.root / "requirements.txt").write_text("drydock==99\n")
+    assert all("requirements.txt changed" in each for each in why())
