@@ -9,14 +9,14 @@ from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_
 from pydantic import Field
 
 from drydock.attest.contents import ImageContents, Package
-from drydock.config.strict_yaml import read_yaml
+from drydock.config.layers import read_layers
 from drydock.config.validation import validate
 from drydock.core.console import log
 from drydock.core.errors import LicenceError
 from drydock.core.project import Project
 from drydock.model.record import Because, Record
 
-FILE = "drydock/attest/licences.yaml"
+FILE = "policy/licences.yaml"
 SPDX = get_spdx_licensing()
 LONGEST = 120
 """Characters: a longer licence field contains the licence's text, not its name."""
@@ -87,8 +87,8 @@ class Inventory(Record):
 
 
 def read_policy(project: Project) -> LicencePolicy:
-    """Return the policy. Raises InputError with the position of each problem."""
-    return validate(LicencePolicy, read_yaml(project / FILE, FILE))
+    """Return the policy with what the project changes. Raises InputError with the position of each problem."""
+    return validate(LicencePolicy, read_layers(project, FILE))
 
 
 def inventory(image: str, contents: ImageContents, policy: LicencePolicy) -> Inventory:

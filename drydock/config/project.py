@@ -11,7 +11,7 @@ from drydock.config import mirrors
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
+from drydock.core.paths import CACHE, ROOT
 from drydock.core.project import Project
 from drydock.model.project import ProjectFile
 
@@ -25,14 +25,18 @@ OPTION = "--project"
 
 @functools.cache
 def current() -> Project:
-    """Return the project of this process, see `find`, and use its mirrors unless a variable names others.
+    """Return the project of this process, see `find`, and use its folders unless a variable names others.
 
     Raises InputError.
     """
     project = find(Path.cwd(), os.environ)
     settings = read_settings(project)
-    if settings and settings.mirrors:
-        os.environ.setdefault(mirrors.VARIABLE, str(project.root / settings.mirrors))
+    if settings:
+        defaults = settings.defaults
+        named = {mirrors.VARIABLE: settings.mirrors, CACHE: defaults.store, "HF_HUB_CACHE": defaults.model_cache}
+        for variable, name in named.items():
+            if name:
+                os.environ.setdefault(variable, str(project.root / name))
     return project
 
 

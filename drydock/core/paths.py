@@ -15,13 +15,17 @@ PROGRAM = "drydock" if INSTALLED else "./inv"
 """How one starts this drydock."""
 
 
+CACHE = "DRYDOCK_CACHE"
+"""Variable with drydock's cache folder."""
+
+
 def cache_home(env: Mapping[str, str] = os.environ) -> Path:
     """Return drydock's cache folder: DRYDOCK_CACHE, else drydock/ in the user's cache folder.
 
     Raises InputError for a path that BuildKit's options cannot express.
     """
     base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(env.get("DRYDOCK_CACHE") or Path(base) / "drydock").absolute()
+    folder = Path(env.get(CACHE) or Path(base) / "drydock").absolute()
     if "@" in str(folder) or "," in str(folder):
         raise InputError(
             f"{folder}: the path of the cache folder contains '@' or ','", hint="set DRYDOCK_CACHE to another folder"

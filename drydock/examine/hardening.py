@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from drydock.config.strict_yaml import read_yaml
+from drydock.config.layers import read_layers
 from drydock.config.validation import validate
 from drydock.core.project import Project
 from drydock.model.record import Because, Record
 
-FILE = "drydock/examine/hardening.yaml"
+FILE = "policy/hardening.yaml"
 Rule = Literal["secrets", "tools", "rights", "writable", "user", "network"]
 USER = "10001:0"
 ACCOUNT = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin"
@@ -130,8 +130,8 @@ class ObservedImage(NamedTuple):
 
 
 def read_policy(project: Project) -> HardeningPolicy:
-    """Return the policy. Raises InputError with the position of each problem."""
-    return validate(HardeningPolicy, read_yaml(project / FILE, FILE))
+    """Return the policy with what the project changes. Raises InputError with the position of each problem."""
+    return validate(HardeningPolicy, read_layers(project, FILE))
 
 
 def findings(image: ObservedImage, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:

@@ -11,6 +11,16 @@ from drydock.model.names import OneLine, RelativePath
 from drydock.model.record import Identifier, Record
 
 
+class ProjectDefaults(Record):
+    """What drydock uses where neither an option nor a variable of the environment says it."""
+
+    target: OneLine = Field(default="", description="Optional: target of tasks that require one.")
+    store: RelativePath | None = None
+    """Folder of the project instead of the user's cache folder: sets DRYDOCK_CACHE."""
+    model_cache: RelativePath | None = None
+    """Folder of the project with Hugging Face's cache of models: sets HF_HUB_CACHE."""
+
+
 class ProjectFile(Record):
     """drydock.yaml: what a project takes from drydock, and what all its images get."""
 
@@ -23,5 +33,7 @@ class ProjectFile(Record):
     registry: OneLine = Field(default="", description="Optional: host and path that `publish` pushes to by default.")
     mirrors: RelativePath | None = None
     """A mirrors.yaml of the project, used where DRYDOCK_MIRRORS names none."""
+    defaults: ProjectDefaults = ProjectDefaults()
+    """What the project's users need not type."""
     additions: Additions = Additions()
     """What every image of the project gets."""

@@ -21,7 +21,7 @@ from invoke.program import Program
 
 from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
-from drydock.config.project import OPTION, VARIABLE, current
+from drydock.config.project import OPTION, VARIABLE, current, read_settings
 from drydock.core.console import emit, log, spelled
 from drydock.core.errors import InputError, nearest
 from drydock.core.paths import PROGRAM
@@ -127,6 +127,7 @@ def run(tasks: Collection, arguments: Sequence[str]) -> None:
         return
     try:
         checked = [*_checked(words, contexts)]
+        checked += _default_target(checked, contexts)
     except InputError as error:
         log(f"error: {error}")
         sys.exit(error.code)
@@ -193,6 +194,17 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
             given.clear()
             positional = len(context.positional_args)
             yield word
+
+
+def _default_target(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> list[str]:
+    """Return the option with the project's default target if the line's one task requires a target and has none."""
+    context = contexts[words[0]]
+    required = [argument.name for argument in context.positional_args]
+    if required[:1] != ["target"] or any(word.partition("=")[0] == "--target" for word in words):
+        return []
+    typed = len(words) > 1 and not words[1].startswith("-")
+    settings = read_settings(current())
+    return [f"--target={settings.defaults.target}"] if settings and settings.defaults.target and not typed else []
 
 
 def _value(name: str, remaining: Iterator[str]) -> Iterator[str]:

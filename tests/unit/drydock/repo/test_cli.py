@@ -217,3 +217,15 @@ def test_a_project_that_is_not_named_well_exits_with_2(words: str, error: str, h
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f"error: {error}" in ran.stderr
     assert hint in ran.stderr.partition("hint: ")[2]
+
+
+def test_a_task_that_requires_a_target_takes_the_projects_default(tmp_path: Path) -> None:
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\ndefaults: {target: nonsense}\n")
+    for words, target in (
+        (("bake",), "nonsense"),
+        (("bake", "--target", "other"), "other"),
+        (("bake", "third"), "third"),
+    ):
+        done = started("--project", str(tmp_path), *words)
+        assert (done.returncode, f"unknown target '{target}'" in done.stderr) == (2, True), done.stderr
+    assert "--target" in started("bake").stderr
