@@ -856,6 +856,7 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
         "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
+        "installed": "test this checkout's wheel, installed in an environment of its own",
     }
 )
 def test(
@@ -864,11 +865,12 @@ def test(
     all: bool = False,  # noqa: A002, PT028 - the option's name
     packages: bool = False,  # noqa: PT028
     record: bool = False,  # noqa: PT028
+    installed: bool = False,  # noqa: PT028
 ) -> None:
     """Run the linters and the tests: about 20 minutes on two cores."""
     from drydock.repo import quality
 
-    quality.run_tests(ROOT, "packages" if packages else kind, every=all, record=record)
+    quality.run_tests(ROOT, "packages" if packages else kind, every=all, record=record, wheel=installed)
 
 
 @verb(help=CHECK | JSON)
@@ -904,6 +906,7 @@ namespace = Collection(
     engine, doctor, matrix, images, size, init, fetch, render, update, bake, build, verify, audit, publish, inspect,
     diff, demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    ci=VERBS,
     model=Collection(model, model_pull),
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,
@@ -916,7 +919,6 @@ if not INSTALLED:  # what develops drydock itself
     for each in (schema, test, docs, lint, requirements):
         namespace.add_task(each)
     namespace.add_collection(Collection(*map(bench_of, ("", *PARTS)), bench_plot), "bench")
-    namespace.add_collection(VERBS, "ci")
 short_lived()
 
 if __name__ == "__main__":

@@ -226,12 +226,17 @@ def resolving(env: Mapping[str, str]) -> Path:
     return cache_home(env) / "resolve.lock"
 
 
+HINTED = 3
+"""Locks that a hint names one by one."""
+
+
 def check_all(project: Project, variants: Iterable[Variant]) -> None:
     """Check every variant's lock. Raises one StaleError with all problems."""
     found = {variant.id: of for variant in variants if (of := problems(project, variant))}
     if found:
-        commands = (f"`./inv lock --target {name}`" for name in found)
-        raise StaleError(*(line for of in found.values() for line in of), hint=f"run {' and '.join(commands)}")
+        commands = [f"`./inv lock --target {name}`" for name in found]
+        hint = f"run {' and '.join(commands)}" if len(found) <= HINTED else "run `./inv lock`"
+        raise StaleError(*(line for of in found.values() for line in of), hint=hint)
 
 
 def read_current(project: Project, variants: Sequence[Variant]) -> list[tuple[Variant, Lock]]:

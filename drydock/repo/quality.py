@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from drydock.core.console import log
@@ -15,6 +16,7 @@ from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
+from drydock.repo import installed
 from drydock.repo.ci import workflow
 
 KINDS = {
@@ -47,23 +49,32 @@ IMPORT_LINTER = (str(SCRIPTS / "lint-imports"), "--no-cache", "--no-logo")
 """Checks the contracts in pyproject.toml: which folder may import which."""
 
 
-def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = False) -> None:
+def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = False, wheel: bool = False) -> None:
     """Run the linters and the usual tests, or one kind of tests; with `every`, the slow ones too.
+
+    With `wheel`, the tests run against this checkout's wheel, those that are about the checkout itself excepted.
 
     With `record`, the results of engine tests, slow ones too, are written into proof.json. Raises BuildError if a test
     failed.
     """
     if kind and kind not in KINDS:
         raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
-    if not kind:
+    if record and wheel:
+        raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
+    if not (kind or wheel):
         lint(root)
     selected = {kind: KINDS[kind]} if kind else {"": "not engine and not machines", "engine": KINDS["engine"]}
-    usual = "" if every or record else " and not slow"
-    failed = [
-        marks
-        for name, marks in selected.items()
-        if not _succeeds(root, "pytest", "-m", marks + usual, *_options(name, every=every, record=record))
-    ]
+    usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
+    with installed.environment(root) if wheel else nullcontext((Path(sys.executable), root)) as (python, folder):
+        failed = [
+            marks
+            for name, marks in selected.items()
+            if not _ends_well(
+                folder,
+                (str(python), "-m", "pytest", "-m", marks + usual, *_options(name, every=every, record=record)),
+                **({"PYTHONPATH": str(folder)} if wheel else {}),
+            )
+        ]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")
 
@@ -163,6 +174,7 @@ def _succeeds(root: Path, module: str, *arguments: str) -> bool:
     return _ends_well(root, (sys.executable, "-m", module, *arguments))
 
 
-def _ends_well(root: Path, command: Sequence[str]) -> bool:
-    """Run a command in the repository, its output on standard error."""
-    return subprocess.run(command, cwd=root, stdout=sys.stderr.fileno(), check=False).returncode == 0
+def _ends_well(folder: Path, command: Sequence[str], **variables: str) -> bool:
+    """Run a command in a folder, its output on standard error."""
+    env = {**os.environ, **variables}
+    return subprocess.run(command, cwd=folder, env=env, stdout=sys.stderr.fileno(), check=False).returncode == 0

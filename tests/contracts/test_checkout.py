@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from drydock.core.paths import ROOT
+
+pytestmark = pytest.mark.checkout
 
 FILES_AT_MOST = 1700
 BYTES_AT_MOST = 25 << 20

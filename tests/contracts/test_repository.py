@@ -21,6 +21,8 @@ from drydock.lock import lockfile, proof
 from drydock.model.variant import Variant
 from tests.support.cases import for_each
 
+pytestmark = pytest.mark.checkout
+
 MODULES = sorted([*ROOT.glob("drydock/**/*.py"), *ROOT.glob("entrypoints/**/*.py"), ROOT / "tasks.py", ROOT / "inv"])
 TEMPLATES = sorted(ROOT.glob("templates/**/*.j2"))
 TOOLS = sorted(ROOT.glob("templates/tools/*.py"))

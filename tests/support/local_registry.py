@@ -42,8 +42,8 @@ VARIANT = "cpu-vllm0.32"
 PLATFORMS = ("linux/amd64", "linux/arm64")
 EPOCH = 1795219200
 SITE = "opt/venv/lib/python3.11/site-packages"
-FOLDERS = ("bench", "drydock", "entrypoints", "templates")
-FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+FOLDERS = ("entrypoints", "policy", "templates")
+FILES = ("matrix.yaml",)
 CONFIG = {
     "Entrypoint": ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"],
     "Cmd": ["serve"],

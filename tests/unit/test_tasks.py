@@ -13,6 +13,8 @@ from invoke.parser import Parser, ParserContext
 import tasks
 from drydock.core.paths import ROOT
 
+pytestmark = pytest.mark.checkout
+
 PATTERNS = ("*.md", "docs/**/*.md", "drydock/**/*.py", "bench/*.py")
 PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/repo/cli.py"]
 """Pages, and modules, whose hints contain commands; program.py has patterns of commands."""

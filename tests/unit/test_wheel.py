@@ -19,12 +19,14 @@ from drydock.core.paths import ROOT
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 
-NOT_INSTALLED = {"bench", "ci", "docs", "lint", "requirements", "schema", "test"}
+NOT_INSTALLED = {"bench", "docs", "lint", "requirements", "schema", "test"}
 INPUTS = """
 import json
 from drydock.build.job import BuildOptions, entrypoint_files, prepare
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
+
+pytestmark = pytest.mark.checkout
 print(json.dumps({
     f"{variant.id} {platform}": prepare(DRYDOCK, variant.id, BuildOptions(platform)).inputs_sha256
     for variant in read_matrix(DRYDOCK) for platform in variant.platforms

@@ -84,6 +84,7 @@ def propose(project: Project, to: Server, world: Upstream | None = None, databas
     Returns what was done. Raises DriftError if an input drifted that only a change to a stack can fix, AdvisoryError if
     the new locks have known vulnerabilities, NotAskedError if nothing was found but not every source could be checked.
     """
+    project.check_writable("locks")
     _refuse_edits(project)
     variants, database = matrix.read_matrix(project), database or OsvService()
     ids = {row.variant for row in rows(project, variants)[0]}

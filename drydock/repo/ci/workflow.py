@@ -99,7 +99,8 @@ def present(project: Project) -> list[str]:
 
 
 def write(project: Project, variants: Sequence[Variant], form: str = "") -> list[Path]:
-    """Write the workflows; return those that changed."""
+    """Write the workflows; return those that changed. Raises InputError for an installed drydock alone."""
+    project.check_writable("CI files")
     return [path for path, text in workflows(project, variants, form).items() if write_atomically(path, text)]
 
 

@@ -112,6 +112,7 @@ def test_details_are_printed_only_if_asked_for(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "b\n"
 
 
+@pytest.mark.checkout
 def test_an_installed_drydock_names_commands_as_one_types_them(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "run `./inv lock`, or ./inv build --target x: ./inv\nnot x./invoke"
     assert console.spelled(said) == said

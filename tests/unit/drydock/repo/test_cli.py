@@ -17,6 +17,8 @@ from drydock.core.paths import ROOT
 from drydock.repo import cli
 from tasks import namespace
 
+pytestmark = pytest.mark.checkout
+
 
 def inv(*words: str) -> subprocess.CompletedProcess[str]:
     """Run tasks in this process."""

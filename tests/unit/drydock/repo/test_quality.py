@@ -14,6 +14,8 @@ from drydock.core.errors import BuildError, InputError
 from drydock.core.paths import ROOT
 from drydock.repo import quality
 
+pytestmark = pytest.mark.checkout
+
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,7 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
     assert raised.value.hint == "set PIP_INDEX_URL\nrestore them"
 
 
+@pytest.mark.checkout
 def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_stale_lock_is_named_with_its_command_and_ci_waits(
     assert "inv ci" not in said
 
 
+@pytest.mark.checkout
 def test_a_dockerfile_that_differs_is_stale(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_dockerfile_that_differs_is_stale(
     assert "stale now: images/cpu-vllm0.32/Dockerfile: run `./inv render`\n" in capsys.readouterr().err
 
 
+@pytest.mark.checkout
 def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     variants = [bumped(find(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
     monkeypatch.setattr(tasks, "chosen", lambda _: variants)

@@ -76,6 +76,7 @@ def test_a_broken_workflow_is_found_by_the_linters(tmp_path: Path) -> None:
         quality.lint(tmp_path)
 
 
+@pytest.mark.checkout
 @pytest.mark.parametrize("form", workflow.PATHS)
 def test_every_task_that_a_workflow_runs_exists(form: str) -> None:
     commands = [command.partition(" >> ")[0].partition(")")[0] for command in COMMAND.findall(text(form))]
