@@ -123,7 +123,15 @@ def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(made: li
 
 
 def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(made: list[Path]) -> None:
-    kept = ("drydock", "entrypoints", "images", "templates", "tests/hosts/*/host.json", "tests/hosts/*/variant")
+    kept = (
+        "CHANGELOG.md",
+        "drydock",
+        "entrypoints",
+        "images",
+        "templates",
+        "tests/hosts/*/host.json",
+        "tests/hosts/*/variant",
+    )
     listed = subprocess.run(["git", "ls-files", "-z", *kept], cwd=ROOT, capture_output=True, text=True, check=True)
     tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
     with zipfile.ZipFile(made[0]) as wheel:

@@ -1,0 +1,138 @@
+"""CHANGELOG.md → releases, and what to do before an upgrade. Pure, except read_changelog.
+
+A line is expected to be what CONTRIBUTING.md ("Releases") says; anything else is an error, so that no note is lost.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+
+FILE = "CHANGELOG.md"
+UNRELEASED = "Unreleased"
+BEFORE, ADDED, DEPRECATED, REMOVED = "Before you upgrade", "Added", "Deprecated", "Removed"
+SECTIONS = (BEFORE, ADDED, "Changed", DEPRECATED, REMOVED, "Fixed", "Security")
+_HEADING = re.compile(r"(?P<version>(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}) - (?P<date>\d{4}-\d\d-\d\d)", re.ASCII)
+
+
+class Release(NamedTuple):
+    """What changed in one release."""
+
+    version: str
+    """Empty: not released yet."""
+    date: str
+    """Empty: not released yet."""
+    about: str
+    """Text above the first section."""
+    sections: Mapping[str, tuple[str, ...]]
+    """Section → its entries, each on one line."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is written about it."""
+        return not (self.about or any(self.sections.values()))
+
+    @property
+    def text(self) -> str:
+        """Return all entries, to look for a name in them."""
+        entries = (entry for entries in self.sections.values() for entry in entries)
+        return "\n".join(filter(None, (self.about, *entries)))
+
+
+class UpgradeNote(NamedTuple):
+    """What to do, or to know, before one upgrades to a release."""
+
+    version: str
+    """Empty: not released yet."""
+    entries: tuple[str, ...]
+
+
+def read_changelog(path: Path = ROOT / FILE) -> tuple[Release, ...]:
+    """Return what is unreleased, then the releases, the newest first. Raises InputError."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+
+
+def notes(releases: Iterable[Release], newer_than: str) -> tuple[UpgradeNote, ...]:
+    """Return what to do before an upgrade from a version, the newest release first.
+
+    What is unreleased counts as newer than every release; a released drydock has none of it.
+    """
+    old = Version(newer_than)
+    newer = (each for each in releases if not each.version or Version(each.version) > old)
+    return tuple(UpgradeNote(each.version, each.sections[BEFORE]) for each in newer if BEFORE in each.sections)
+
+
+def parse(text: str) -> tuple[Release, ...]:
+    """Return what is unreleased, then the releases, the newest first. Raises InputError with every problem."""
+    head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    line = head.count("\n") + 1
+    problems: list[str] = []
+    releases: list[Release] = []
+    for part in parts:
+        releases.append(_release(part, line, problems))
+        line += part.count("\n")
+    problems += _disordered(releases)
+    if problems:
+        raise InputError(*(f"{FILE}{problem}" for problem in problems), hint="CONTRIBUTING.md shows the form: Releases")
+    return tuple(releases)
+
+
+def _release(part: str, line: int, problems: list[str]) -> Release:
+    heading, *lines = part.splitlines()
+    found = _HEADING.fullmatch(heading)
+    if heading != UNRELEASED and not (found and _is_date(found["date"])):
+        problems.append(f":{line}: found ## {heading}, expected ## {UNRELEASED} or ## 1.2.0 - 2026-11-30")
+    about: list[str] = []
+    sections: dict[str, list[str]] = {}
+    entries: list[str] | None = None
+    for number, each in enumerate(lines, line + 1):
+        if each.startswith("### "):
+            entries = _section(each.removeprefix("### "), number, sections, problems)
+        elif entries is None:
+            about.append(each.strip())
+        elif each.startswith("- "):
+            entries.append(each.removeprefix("- "))
+        elif each.startswith("  ") and entries:
+            entries[-1] += f" {each.strip()}"
+        elif each.strip():
+            problems.append(f":{number}: found {each[:60]!r}, expected '- ' and text, or two spaces and more of it")
+    named = (found["version"], found["date"]) if found else ("", "")
+    return Release(*named, " ".join(filter(None, about)), {name: tuple(each) for name, each in sections.items()})
+
+
+def _section(name: str, number: int, sections: dict[str, list[str]], problems: list[str]) -> list[str]:
+    if name not in SECTIONS:
+        problems.append(f":{number}: unknown section {name!r}, expected one of: {', '.join(SECTIONS)}")
+    if name in sections:
+        problems.append(f":{number}: a second section {name!r} of one release")
+    return sections.setdefault(name, [])
+
+
+def _disordered(releases: Sequence[Release]) -> Iterator[str]:
+    """Yield what is wrong with the order: Unreleased first and once, then each release older than the one above."""
+    if not releases or releases[0].version:
+        yield f": expected ## {UNRELEASED} before every release"
+    versions = [each.version for each in releases[1:]]
+    if "" in versions:
+        yield f": found a second ## {UNRELEASED}, or a release without a version"
+    known = [Version(each) for each in versions if each]
+    if known != sorted(set(known), reverse=True):
+        yield f": releases are not in order, or one is there twice: {', '.join(versions)}; expected the newest first"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(dt.date.fromisoformat(text))
+    except ValueError:
+        return False
