@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from drydock.config.renamed import with_new_keys
 from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.core.errors import InputError, nearest
 from drydock.model.names import EXPECTED
@@ -23,6 +24,7 @@ Problem = tuple[str, str]
 
 def validate(record: type[R], document: YamlDocument) -> R:
     """Turn a document into a record. Raises InputError with every problem and its key path."""
+    document = with_new_keys(record.__name__, document)
     try:
         return record.model_validate_json(to_json(document.data), strict=True)
     except ValidationError as error:

@@ -22,6 +22,7 @@ from invoke.program import Program
 from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
 from drydock.config.project import OPTION, VARIABLE, current, read_settings
+from drydock.config.renamed import current_option
 from drydock.core.console import emit, log, spelled
 from drydock.core.errors import InputError, nearest
 from drydock.core.paths import PROGRAM
@@ -174,16 +175,8 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
     given: set[str] = set()
     remaining = iter(words)
     for word in remaining:
-        name = SHORT.get(word, word.partition("=")[0])
-        if context and name.startswith("-"):
-            yield name if word in SHORT else word
-            option = _option(context, name)
-            if option.takes_value and option.kind is not list:
-                if name in given:  # invoke would take the second value for a task
-                    raise InputError(f"{name} is given twice", hint=f"write {name} VALUE once")
-                given.add(name)
-            if option.takes_value and "=" not in word:
-                yield from _value(name, remaining)
+        if context and word.startswith("-"):
+            yield from _option_words(context, word, given, remaining)
         elif context and positional:
             positional -= 1
             yield word
@@ -205,6 +198,22 @@ def _default_target(words: Sequence[str], contexts: Mapping[str, ParserContext])
     typed = len(words) > 1 and not words[1].startswith("-")
     settings = read_settings(current())
     return [f"--target={settings.defaults.target}"] if settings and settings.defaults.target and not typed else []
+
+
+def _option_words(context: ParserContext, word: str, given: set[str], remaining: Iterator[str]) -> Iterator[str]:
+    """Yield an option as invoke needs it, with its value; nothing for one that has no effect any more."""
+    written, equals, value = SHORT.get(word, word).partition("=")
+    name = current_option(_shown(context), written)
+    if name is None:
+        return
+    yield f"{name}{equals}{value}"
+    option = _option(context, name)
+    if option.takes_value and option.kind is not list:
+        if name in given:  # invoke would take the second value for a task
+            raise InputError(f"{name} is given twice", hint=f"write {name} VALUE once")
+        given.add(name)
+    if option.takes_value and not equals:
+        yield from _value(name, remaining)
 
 
 def _value(name: str, remaining: Iterator[str]) -> Iterator[str]:

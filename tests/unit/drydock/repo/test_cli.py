@@ -89,6 +89,14 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
     assert hint in ran.stderr.partition("hint: ")[2]
 
 
+def test_an_option_that_has_no_effect_any_more_warns_and_the_task_runs() -> None:
+    asked = started("build", "--allow-unlocked", "--target", "nonsense")
+
+    warning, error = asked.stderr.splitlines()[:2]
+    assert warning.startswith("warning: build: --allow-unlocked has no effect any more: build pins")
+    assert error == "error: --target: unknown target 'nonsense'"
+
+
 def test_a_word_that_is_no_text_exits_with_2() -> None:
     ran = started("topology", "plan", os.fsdecode(b"a\xff.yaml"))
 
