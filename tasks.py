@@ -14,6 +14,7 @@ from invoke.context import Context
 from drydock import INSTALLED
 from drydock.bundle.tasks import CREATE, LOAD
 from drydock.config.matrix import find, matching, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.console import emit, spelled
 from drydock.core.errors import InputError
 from drydock.core.files import dumps, unwritable, write_atomically
@@ -902,6 +903,23 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
     report(quality.requirements(ROOT, upgrade=upgrade), json=json)
 
 
+@verb(
+    name="tag",
+    default=True,
+    positional=["version"],
+    help={
+        "version": "such as 1.4.0; what changed since the last release decides which versions may follow",
+        "dry_run": "check, and say what would be written; write nothing",
+        "no_verify": "do not run the linters and the tests; all else is checked",
+    },
+)
+def release(_: Context, version: str, dry_run: bool = False, no_verify: bool = False) -> None:
+    """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
+    from drydock.repo import release as release_module
+
+    emit(release_module.release(DRYDOCK, namespace, version, verify=not no_verify, dry_run=dry_run))
+
+
 namespace = Collection(
     engine, doctor, matrix, images, size, init, fetch, render, update, bake, build, verify, audit, publish, inspect,
     diff, demo, entrypoint, run, prove,
@@ -919,6 +937,7 @@ if not INSTALLED:  # what develops drydock itself
     for each in (schema, test, docs, lint, requirements):
         namespace.add_task(each)
     namespace.add_collection(Collection(*map(bench_of, ("", *PARTS)), bench_plot), "bench")
+    namespace.add_collection(Collection(release), "release")
 short_lived()
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from drydock.core.paths import ROOT
 
 FILE = "CHANGELOG.md"
 UNRELEASED = "Unreleased"
-BEFORE, ADDED, DEPRECATED, REMOVED = "Before you upgrade", "Added", "Deprecated", "Removed"
-SECTIONS = (BEFORE, ADDED, "Changed", DEPRECATED, REMOVED, "Fixed", "Security")
+BEFORE, ADDED, CHANGED, DEPRECATED, REMOVED = "Before you upgrade", "Added", "Changed", "Deprecated", "Removed"
+SECTIONS = (BEFORE, ADDED, CHANGED, DEPRECATED, REMOVED, "Fixed", "Security")
 _HEADING = re.compile(r"(?P<version>(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}) - (?P<date>\d{4}-\d\d-\d\d)", re.ASCII)
 
 
@@ -42,9 +42,9 @@ class Release(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return all entries, to look for a name in them."""
-        entries = (entry for entries in self.sections.values() for entry in entries)
-        return "\n".join(filter(None, (self.about, *entries)))
+        """Return it as Markdown, without its heading."""
+        parts = ("\n".join((f"### {name}\n", *(f"- {entry}" for entry in own))) for name, own in self.sections.items())
+        return "\n\n".join(filter(None, (self.about, *parts)))
 
 
 class UpgradeNote(NamedTuple):
@@ -71,6 +71,11 @@ def notes(releases: Iterable[Release], newer_than: str) -> tuple[UpgradeNote, ..
     old = Version(newer_than)
     newer = (each for each in releases if not each.version or Version(each.version) > old)
     return tuple(UpgradeNote(each.version, each.sections[BEFORE]) for each in newer if BEFORE in each.sections)
+
+
+def released(text: str, version: str, date: str) -> str:
+    """Return the text of the file in which what is unreleased is a release."""
+    return text.replace(f"## {UNRELEASED}\n", f"## {UNRELEASED}\n\n## {version} - {date}\n", 1)
 
 
 def parse(text: str) -> tuple[Release, ...]:

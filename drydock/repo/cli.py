@@ -37,8 +37,8 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
-    "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
-                        "ci.propose", "ci.variables"),
+    "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "release", "ci", "ci.changed",
+                        "ci.publish", "ci.propose", "ci.variables"),
 }  # fmt: skip
 """Heading → tasks, as the overview lists them. An installed drydock lacks some, and then their headings."""
 

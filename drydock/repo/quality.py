@@ -112,6 +112,12 @@ def schema_check(kind: str) -> tuple[str, ...]:
     return "check_jsonschema", "--builtin-schema", SCHEMAS[kind], workflow.PATHS[kind]
 
 
+def check_links(root: Path) -> None:
+    """Check the links of all pages. Raises BuildError."""
+    if not _succeeds(root, "pytest", "-q", "-p", "no:cacheprovider", "tests/contracts/test_links.py"):
+        raise BuildError("a page has a link that leads nowhere: see above")
+
+
 def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:
     """Return the command that lints every image's Dockerfile; empty if hadolint is missing or there is no image."""
     program = scripts / "hadolint"

@@ -19,7 +19,7 @@ from drydock.core.paths import ROOT
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 
-NOT_INSTALLED = {"bench", "docs", "lint", "requirements", "schema", "test"}
+NOT_INSTALLED = {"bench", "docs", "lint", "release", "requirements", "schema", "test"}
 INPUTS = """
 import json
 from drydock.build.job import BuildOptions, entrypoint_files, prepare

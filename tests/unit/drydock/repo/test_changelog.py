@@ -4,7 +4,7 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
-from drydock.repo.changelog import BEFORE, FILE, Release, UpgradeNote, notes, parse, read_changelog
+from drydock.repo.changelog import BEFORE, FILE, Release, UpgradeNote, notes, parse, read_changelog, released
 
 TEXT = """# Changelog
 
@@ -42,7 +42,7 @@ def test_releases_in_order() -> None:
 
     assert unreleased == Release("", "", "", {BEFORE: ("Move the file, then lock.", "Second.")})
     assert newest == Release("0.10.0", "2026-11-30", "", {"Added": ("`--flag`.",)})
-    assert older.text == "Stop it."
+    assert older.text == "### Before you upgrade\n\n- Stop it."
     assert first == Release("0.1.0", "2026-01-01", "The first release.", {})
     assert not first.is_empty
 
@@ -84,6 +84,15 @@ def test_what_is_not_expected_is_an_error(old: str, new: str, said: str) -> None
     with pytest.raises(InputError) as raised:
         parse(TEXT.replace(old, new, 1))
     assert said in str(raised.value)
+
+
+def test_what_is_unreleased_becomes_a_release() -> None:
+    before = parse(TEXT)
+    empty, newest, *others = parse(released(TEXT, "0.11.0", "2026-12-24"))
+
+    assert empty.is_empty
+    assert newest == before[0]._replace(version="0.11.0", date="2026-12-24")
+    assert others == [*before[1:]]
 
 
 def test_that_of_drydock_is_read() -> None:
