@@ -897,7 +897,7 @@ def lint(_: Context) -> None:
 
 @verb(help=JSON | {"upgrade": "upgrade every package to its newest allowed version"})
 def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
-    """Resolve pyproject.toml and requirements-ansible.in to requirements*.txt, with hashes."""
+    """Resolve pyproject.toml and requirements-*.in to requirements*.txt, with hashes."""
     from drydock.repo import quality
 
     report(quality.requirements(ROOT, upgrade=upgrade), json=json)
@@ -915,9 +915,37 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 )
 def release(_: Context, version: str, dry_run: bool = False, no_verify: bool = False) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
+    from bench import page
     from drydock.repo import release as release_module
 
-    emit(release_module.release(DRYDOCK, namespace, version, verify=not no_verify, dry_run=dry_run))
+    how = release_module.HowToRelease(verify=not no_verify, dry_run=dry_run, outdated=page.stale(ROOT))
+    emit(release_module.release(DRYDOCK, namespace, version, how))
+
+
+@verb(
+    name="files",
+    positional=["output"],
+    help=JSON
+    | {
+        "output": "folder to write to",
+        "key": "sign with this cosign key: a file, env://NAME or a KMS URI [default: DRYDOCK_COSIGN_KEY, else keyless]",
+        "unsigned": "do not sign: for a try",
+        "upload": "github or gitlab: also upload them from a CI job, to the page of the release or its package",
+    },
+)
+def release_files(
+    _: Context, output: str, key: str = "", unsigned: bool = False, upload: str = "", json: bool = False
+) -> None:
+    """Build the files of the release at this commit, twice, and sign them. CI runs it for a tag."""
+    from drydock.repo import release_files as files_module
+    from drydock.repo.ci import upload as upload_module
+
+    if upload:
+        upload_module.check(upload)
+    made = files_module.make(DRYDOCK, Path(output), files_module.signer(key, unsigned=unsigned))
+    if upload:
+        upload_module.upload(upload, made)
+    report(made, json=json)
 
 
 namespace = Collection(
@@ -937,7 +965,7 @@ if not INSTALLED:  # what develops drydock itself
     for each in (schema, test, docs, lint, requirements):
         namespace.add_task(each)
     namespace.add_collection(Collection(*map(bench_of, ("", *PARTS)), bench_plot), "bench")
-    namespace.add_collection(Collection(release), "release")
+    namespace.add_collection(Collection(release, release_files), "release")
 short_lived()
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from spdx_tools.common.spdx_licensing import spdx_licensing
 from spdx_tools.spdx.model import (
@@ -46,17 +46,26 @@ IMAGE_ID = "SPDXRef-image"
 
 
 class BomSubject(NamedTuple):
-    """The image that a bill of materials describes."""
+    """The image, or the wheel, that a bill of materials describes."""
 
     name: str
     version: str
     digest: str
     epoch: int
     """SOURCE_DATE_EPOCH, in seconds: the document's creation time, so that the document is reproducible."""
+    kind: Literal["image", "wheel"] = "image"
+    """An image contains its parts. A wheel depends on them."""
+
+    @property
+    def component(self) -> Component:
+        """Return it as a component; its digest identifies an image, and its version a wheel."""
+        if self.kind == "image":
+            return Component("oci", self.name, self.digest)
+        return Component("pypi", self.name, self.version, sha256=self.digest, licence="Apache-2.0")
 
 
 def write(subject: BomSubject, components: Sequence[Component]) -> str:
-    """Return the bill of materials of an image, as JSON."""
+    """Return the bill of materials of an image or a wheel, as JSON."""
     stream = StringIO()
     write_document_to_stream(_document(subject, components), stream, validate=False)  # problems() validates
     return compact(json.loads(stream.getvalue()))
@@ -80,10 +89,11 @@ def packages(document: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def _document(subject: BomSubject, components: Sequence[Component]) -> Document:
-    image = _package(IMAGE_ID, Component("oci", subject.name, subject.digest), subject.version)
+    whole = _package(f"SPDXRef-{subject.kind}", subject.component, subject.version)
+    relation = RelationshipType.CONTAINS if subject.kind == "image" else RelationshipType.DEPENDS_ON
     parts = [_package(_identifier(number, part), part) for number, part in enumerate(components)]
-    relationships = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, image.spdx_id)]
-    relationships += [Relationship(image.spdx_id, RelationshipType.CONTAINS, part.spdx_id) for part in parts]
+    relationships = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, whole.spdx_id)]
+    relationships += [Relationship(whole.spdx_id, relation, part.spdx_id) for part in parts]
     info = CreationInfo(
         spdx_version="SPDX-2.3",
         spdx_id="SPDXRef-DOCUMENT",
@@ -94,7 +104,7 @@ def _document(subject: BomSubject, components: Sequence[Component]) -> Document:
         created=dt.datetime.fromtimestamp(subject.epoch, dt.UTC).replace(tzinfo=None),
     )
     licences = _unlisted_licences(components)
-    return Document(info, [image, *parts], relationships=relationships, extracted_licensing_info=licences)
+    return Document(info, [whole, *parts], relationships=relationships, extracted_licensing_info=licences)
 
 
 def _package(spdx_id: str, part: Component, version: str = "") -> Package:

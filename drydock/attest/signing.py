@@ -60,13 +60,8 @@ def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = 
     missing = [where for where in digests if where not in done_before]
     if not missing:
         return
-    options: tuple[str, ...] = ()
-    if signer.key:
-        options = _key_options(signer.key)
-    elif signer.config:
-        options = ("--signing-config", signer.config)
     transport = _transport_options(missing[0], insecure=signer.insecure)
-    done = _cosign(("sign", "--yes", *options, *transport, *map(_without_scheme, missing)), env)
+    done = _cosign(("sign", "--yes", *_signer_options(signer), *transport, *map(_without_scheme, missing)), env)
     if done.returncode:
         raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_error(done.stderr)}")
 
@@ -88,18 +83,20 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
         raise UntrustedError(f"{where}: the signature that cosign verified is for another digest")
 
 
-def sign_data(data: bytes, key: str, env: Mapping[str, str] = os.environ) -> bytes:
-    """Return the signature of these bytes, as a Sigstore bundle. Works offline.
+def sign_data(data: bytes, signer: Signer, env: Mapping[str, str] = os.environ) -> bytes:
+    """Return the signature of these bytes, as a Sigstore bundle. Works offline with a key that is a file.
 
-    Raises InputError if the key cannot be read, or not with this password.
+    Raises InputError if the key cannot be read, or not with this password; RegistryError if no identity was given.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
         data_file, signature_file = Path(folder, "data"), Path(folder, "signature")
         data_file.write_bytes(data)
         files = ("--bundle", str(signature_file), str(data_file))
-        done = _cosign(("sign-blob", "--yes", *_key_options(key), *files), env)
+        done = _cosign(("sign-blob", "--yes", *_signer_options(signer), *files), env)
+        if done.returncode and signer.key:
+            raise InputError(f"signing with {signer.key}: {_error(done.stderr)}", hint=PASSWORD_HINT)
         if done.returncode:
-            raise InputError(f"--sign {key}: {_error(done.stderr)}", hint=PASSWORD_HINT)
+            raise RegistryError(f"cosign sign-blob: exit {done.returncode}: {_error(done.stderr)}")
         return signature_file.read_bytes()
 
 
@@ -115,9 +112,11 @@ def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] =
             raise UntrustedError(f"no valid signature: {_error(done.stderr)}")
 
 
-def _key_options(key: str) -> tuple[str, ...]:
-    """Return cosign's options to sign with a key and without a transparency log, which would publish the name."""
-    return ("--key", key, "--use-signing-config=false", "--tlog-upload=false")
+def _signer_options(signer: Signer) -> tuple[str, ...]:
+    """Return cosign's options to sign; with a key without a transparency log, which would publish the name."""
+    if signer.key:
+        return ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false")
+    return ("--signing-config", signer.config) if signer.config else ()
 
 
 def _root_options(file: str) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def create(
         parts = [_part(layout) for found in layouts.values() for layout in found]
         entries, blobs = _assemble(parts, layouts, gathered, project)
         index = archive.index_of(entries)
-        archive.write(output, index, blobs, signing.sign_data(index, key) if key else b"")
+        archive.write(output, index, blobs, signing.sign_data(index, signing.Signer(key)) if key else b"")
     return Created(
         file=str(output),
         bundle=blob(index).digest,

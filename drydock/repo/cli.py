@@ -37,8 +37,8 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
-    "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "release", "ci", "ci.changed",
-                        "ci.publish", "ci.propose", "ci.variables"),
+    "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "release", "release.files",
+                        "ci", "ci.changed", "ci.publish", "ci.propose", "ci.variables"),
 }  # fmt: skip
 """Heading → tasks, as the overview lists them. An installed drydock lacks some, and then their headings."""
 
@@ -59,6 +59,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "run --format": ("docker", "compose", "k8s"),
     "demo --topology": ("2p1d",),
     "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster"),
+    "release.files --upload": ("github", "gitlab"),
     "topology.init --shape": ("1p1d", "2p1d"),
     "topology.render --format": (*_FORMATS, "kubernetes", "disaggregatedset", "ranktable"),
     "topology.up --format": _FORMATS,

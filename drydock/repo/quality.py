@@ -136,9 +136,10 @@ REQUIREMENTS = {
     # an environment has its own pip already, which installs the list
     "requirements": ("pyproject.toml", "--all-extras", "--no-emit-package", "pip"),
     "requirements-ansible": ("requirements-ansible.in",),
+    "requirements-build": ("requirements-build.in",),
 }
-"""Locked list → what it is made from, and options of uv: the lists of .venv, and of the environment that playbooks run
-in (drydock/topology/playbook/environment.py)."""
+"""Locked list → what it is made from, and options of uv: the lists of .venv, of the environment that playbooks run in
+(drydock/topology/playbook/environment.py), and of what builds a release (drydock/repo/release_files.py)."""
 
 
 def requirements(root: Path, *, upgrade: bool) -> list[Path]:

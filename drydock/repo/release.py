@@ -1,6 +1,6 @@
 """A release of drydock: all checks first, then version, changelog and surface in one commit with a tag. IO.
 
-Nothing is pushed. CI makes the files of a release when its tag is pushed (artifacts.py).
+Nothing is pushed. CI makes the files of a release when its tag is pushed (release_files.py).
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class ReleaseState(NamedTuple):
     """What is unreleased, then the releases, the newest first."""
     changes: Changes
     """How the surface differs from that of the last release."""
+    outdated: Sequence[Path]
+    """Pages of benchmarks that are not as their figures give them."""
 
     @property
     def unreleased(self) -> Release:
@@ -73,34 +75,39 @@ class ReleaseState(NamedTuple):
 Checks = Callable[[ReleaseState], Iterator[Callable[[], None]]]
 
 
-def release(
-    project: Project,
-    tasks: Collection,
-    version: str,
-    *,
-    verify: bool,
-    dry_run: bool,
-    checks: Checks | None = None,
-) -> str:
-    """Check, write, commit and tag a release; return what to do next. With `dry_run`, only check.
+class HowToRelease(NamedTuple):
+    """What to leave out of a release."""
 
-    Without `verify`, linters and tests are not run; `checks` replaces those of generated files and links. Raises
-    InputError with every problem, before anything is written.
+    verify: bool = True
+    """Run the linters and the tests."""
+    dry_run: bool = False
+    """Write nothing."""
+    outdated: Sequence[Path] = ()
+    """Pages of benchmarks that are not as their figures give them."""
+    checks: Checks | None = None
+    """Instead of those of generated files and links."""
+
+
+def release(project: Project, tasks: Collection, version: str, how: HowToRelease) -> str:
+    """Check, write, commit and tag a release; return what to do next.
+
+    Raises InputError with every problem, before anything is written.
     """
     if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version, re.ASCII):
         raise InputError(f"{version}: expected a version such as 1.4.0", hint="./inv release 1.4.0")
     variants = read_matrix(project)
     present = surface.present(tasks, variants)
     changes = surface.compare(surface.read_recorded(project.root)[1], present)
-    state = ReleaseState(project, variants, version, changelog.read_changelog(project.root / changelog.FILE), changes)
-    if problems := [*_problems(state, checks or _generated)]:
+    releases = changelog.read_changelog(project.root / changelog.FILE)
+    state = ReleaseState(project, variants, version, releases, changes, how.outdated)
+    if problems := [*_problems(state, how.checks or _generated)]:
         raise failure(problems)
-    if verify:
+    if how.verify:
         quality.run_tests(project.root, "")
     plan = _plan(state, present)
-    if not dry_run:
+    if not how.dry_run:
         _write(project.root, plan)
-    return _report(state, plan, verify=verify, dry_run=dry_run)
+    return _report(state, plan, how)
 
 
 def least(last: str, changes: Changes, unreleased: Release) -> str:
@@ -189,13 +196,11 @@ def _old_names(state: ReleaseState) -> Iterator[Problem]:
 
 def _generated(state: ReleaseState) -> Iterator[Callable[[], None]]:
     """Yield what raises an error if a generated file is not as committed, or a link leads nowhere."""
-    from bench import page  # noqa: PLC0415 - a checkout has it
-
     project, variants = state.project, state.variants
     yield lambda: lockfile.check_all(project, variants)
     yield lambda: _each(project, variants)
     yield lambda: schema.check(project.root)
-    yield lambda: docs.check(project, variants, page.stale(project.root))
+    yield lambda: docs.check(project, variants, state.outdated)
     yield lambda: workflow.check(project, variants)
     yield lambda: quality.check_links(project.root)
 
@@ -250,11 +255,11 @@ def _write(root: Path, plan: ReleasePlan) -> None:
         raise
 
 
-def _report(state: ReleaseState, plan: ReleasePlan, *, verify: bool, dry_run: bool) -> str:
+def _report(state: ReleaseState, plan: ReleasePlan, how: HowToRelease) -> str:
     """Return what was done, or would be, and what comes next."""
-    verb, tagged = ("would write", "would commit and tag") if dry_run else ("wrote", "committed and tagged")
+    verb, tagged = ("would write", "would commit and tag") if how.dry_run else ("wrote", "committed and tagged")
     lines = [f"{plan.version} follows {state.last}: {_because(state)}"]
-    if not verify:
+    if not how.verify:
         lines.append("linters and tests were not run (--no-verify)")
     lines += [f"{verb} {path.relative_to(state.project.root)}" for path in plan.files]
     lines.append(f"{tagged} release: {plan.version} as {plan.tag}")

@@ -1,4 +1,4 @@
-"""What users build upon, and version numbers promise: verbs, options, exit codes, findings, keys of files, labels.
+"""What users rely on, and version numbers promise: verbs, options, exit codes, findings, keys of files, labels.
 
 docs/reference/surface.json has that of the last release: `./inv release` compares and writes it. Pure, but for files.
 """

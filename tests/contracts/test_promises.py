@@ -1,4 +1,4 @@
-"""What version numbers promise: what users build upon ends only in a release whose changelog says so."""
+"""What version numbers promise: what users rely on ends only in a release whose changelog says so."""
 
 from __future__ import annotations
 

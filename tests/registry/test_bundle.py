@@ -249,7 +249,7 @@ class Forgery(NamedTuple):
 
 
 def other_key(archive: Archive, folder: Path) -> bytes:
-    return signing.sign_data(archive.index_bytes, str(key_pair(folder)))
+    return signing.sign_data(archive.index_bytes, signing.Signer(str(key_pair(folder))))
 
 
 def without_one(archive: Archive) -> bytes:
@@ -286,7 +286,7 @@ def test_what_cannot_be_signed_is_not_written(
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
     monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
-    with pytest.raises(InputError, match=r"--sign .*cosign\.key: .*decryption failed"):
+    with pytest.raises(InputError, match=r"signing with .*cosign\.key: .*decryption failed"):
         create(Project(carried.here.root), [VARIANT], tmp_path / "a.tar", key=str(key))
     assert list(tmp_path.glob("*.tar")) == []
 

@@ -3,66 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from drydock.config.matrix import read_matrix
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.repo import surface
 from drydock.repo.changelog import BEFORE, REMOVED, Release, read_changelog
-from drydock.repo.release import least, release
+from drydock.repo.release import HowToRelease, least, release
 from drydock.repo.surface import Changes
 from tasks import namespace
 from tests.support.git import git
-
-CHANGELOG = """# Changelog
-
-## Unreleased
-
-### Before you upgrade
-
-- Stop it.
-
-### Removed
-
-- `--gone`.
-
-## 0.1.0 - 2026-11-22
-
-The first.
-"""
+from tests.support.released import copied
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository with the files of this checkout, on main."""
-    folder = tmp_path_factory.mktemp("original") / "drydock"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    version = folder / "pyproject.toml"
-    version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
-    (folder / "CHANGELOG.md").write_text(CHANGELOG)
-    present = surface.present(namespace, read_matrix(Project(folder)))
-    (folder / surface.FILE).write_text(surface.text("0.1.0", present))
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", "all")
-    return folder
+    return copied(tmp_path_factory.mktemp("original") / "drydock")
 
 
 @pytest.fixture
@@ -81,7 +41,7 @@ def copy(original: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(folder: Path, version: str, *, dry_run: bool = False, whole: bool = False) -> str:
     """Release; without `whole`, generated files and links, which takes seconds, are not checked."""
     checks = None if whole else lambda _: iter(())
-    return release(Project(folder), namespace, version, verify=False, dry_run=dry_run, checks=checks)
+    return release(Project(folder), namespace, version, HowToRelease(verify=False, dry_run=dry_run, checks=checks))
 
 
 def edit(folder: Path, name: str, change: Callable[[str], str]) -> None:

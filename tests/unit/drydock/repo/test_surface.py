@@ -1,4 +1,4 @@
-"""What users build upon is found, and what breaks it is told from what adds to it."""
+"""What users rely on is found, and what breaks it is told from what adds to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drydock.repo.surface import Changes, compare, unnamed
 from tasks import namespace
 
 
-def test_the_surface_has_what_users_build_upon_and_not_what_develops_drydock() -> None:
+def test_the_surface_has_what_users_rely_on_and_not_what_develops_drydock() -> None:
     found = surface.present(namespace, read_matrix(DRYDOCK))
 
     assert found["tasks"]["build"] == ""

@@ -1,0 +1,206 @@
+"""The files of a release: wheel, source distribution, bill of materials, checksums and a signature. IO.
+
+Both packages are built twice, from the checkout and from the source distribution, and must be the same bytes. They are
+built of files with hashes in requirements-build.txt. Anyone who builds the same commit gets the same hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from email.parser import BytesParser
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from drydock.attest import bom, licences, signing
+from drydock.attest.bom import BomSubject
+from drydock.attest.components import Component
+from drydock.attest.contents import Package
+from drydock.attest.licences import LicencePolicy
+from drydock.attest.signing import Signer
+from drydock.core.commit import read_commit
+from drydock.core.errors import BuildError, InputError, NotReproducibleError, UntrustedError
+from drydock.core.files import write_atomically
+from drydock.core.project import Project
+from drydock.inputs.indexes import read_indexes, uv_environment
+from drydock.inputs.uv import uv_binary
+from drydock.repo.ci.variables import KEY
+from drydock.repo.version import number
+
+BUILD_REQUIREMENTS, REQUIREMENTS = "requirements-build.txt", "requirements.txt"
+CHECKSUMS = "SHA256SUMS"
+SIGNATURE = f"{CHECKSUMS}.sigstore.json"
+DEVELOPMENT = "dev"
+"""The extra that no user installs."""
+
+
+def make(project: Project, folder: Path, signed_by: Signer | None, env: Mapping[str, str] = os.environ) -> list[Path]:
+    """Write the files of the release that this checkout is at into an empty folder, and return them.
+
+    Raises InputError if it is at none, NotReproducibleError if two builds differ.
+    """
+    root = project.root
+    epoch = _commit_time(root, f"v{number()}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: is not an empty folder", hint="name a new one")
+    with tempfile.TemporaryDirectory(prefix="drydock-") as temporary:
+        found = _built_twice(root, Path(temporary), env)
+        contents = {path.name: path.read_bytes() for path in found}
+        (wheel,) = (path for path in found if path.suffix == ".whl")
+        contents[f"{wheel.stem}.spdx.json"] = _bill(project, wheel, epoch)
+    sums = "".join(f"{sha256(data)}  {name}\n" for name, data in sorted(contents.items())).encode()
+    contents[CHECKSUMS] = sums
+    if signed_by:
+        contents[SIGNATURE] = signing.sign_data(sums, signed_by, env)
+    for name, data in contents.items():
+        write_atomically(folder / name, data)
+    return [folder / name for name in contents]
+
+
+def signer(key: str, *, unsigned: bool, env: Mapping[str, str] = os.environ) -> Signer | None:
+    """Return who signs: a key, else that of DRYDOCK_COSIGN_KEY, else one's identity. Raises InputError."""
+    if key and unsigned:
+        raise InputError("--key and --unsigned exclude each other")
+    return None if unsigned else Signer(key or env.get(KEY, ""))
+
+
+def sha256(data: bytes) -> str:
+    """Return the sha256 of data."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _commit_time(root: Path, tag: str) -> int:
+    """Return the time of the commit, in seconds. Raises InputError unless the checkout is what the tag names."""
+    commit = read_commit(root)
+    tagged = _git(root, "rev-list", "--max-count=1", f"refs/tags/{tag}")
+    if not commit or commit != tagged:
+        found = f"{commit[:-1]} with changed files" if commit.endswith("+") else commit or "no commit"
+        expected = f"{tag} ({tagged})" if tagged else f"{tag}, and there is no such tag"
+        hint = f"git switch --detach {tag}, or make a release: ./inv release VERSION"
+        raise InputError(f"the checkout is at {found}, expected {expected}", hint=hint)
+    return int(_git(root, "show", "--no-patch", "--format=%ct", commit))
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+
+def _built_twice(root: Path, folder: Path, env: Mapping[str, str]) -> list[Path]:
+    """Return wheel and source distribution. Raises NotReproducibleError unless the latter gives the same again."""
+    constraints = root / BUILD_REQUIREMENTS
+    first = _build(root, folder / "first", constraints, env, 0o022)
+    (source,) = (path for path in first if path.name.endswith(".tar.gz"))
+    with tarfile.open(source) as archive:
+        archive.extractall(folder / "source", filter="data")
+    second = _build(next((folder / "source").iterdir()), folder / "second", constraints, env, 0o077)
+    hashes = [{path.name: sha256(path.read_bytes()) for path in built} for built in (first, second)]
+    if hashes[0] != hashes[1]:
+        different = [f"{name}: {value}, then {hashes[1].get(name)}" for name, value in hashes[0].items()]
+        raise NotReproducibleError(*different, hint="compare with diffoscope what two runs of `uv build` give")
+    return first
+
+
+def _build(source: Path, folder: Path, constraints: Path, env: Mapping[str, str], umask: int) -> list[Path]:
+    """Build a source distribution, and a wheel from it. Raises BuildError."""
+    # An inherited SOURCE_DATE_EPOCH would give other bytes than everyone else's build.
+    environment = uv_environment(read_indexes(env), {k: v for k, v in env.items() if k != "SOURCE_DATE_EPOCH"})
+    words = ("build", "--quiet", "--python", sys.executable, "--out-dir", str(folder), "--no-create-gitignore")
+    hashed = ("--build-constraints", str(constraints), "--require-hashes")
+    done = subprocess.run(
+        [str(uv_binary()), *words, *hashed],
+        cwd=source,
+        env=environment,
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"uv build: exit {done.returncode}: {done.stderr.strip()}")
+    return sorted(folder.glob("drydock-*"))
+
+
+# --- bill of materials ------------------------------------------------------------------------------------------------
+
+
+def _bill(project: Project, wheel: Path, epoch: int) -> bytes:
+    """Return the bill of materials of a wheel: what it needs, in the versions that its tests ran with."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if re.fullmatch(r"drydock-[^/]+\.dist-info/METADATA", each))
+        wanted = BytesParser().parsebytes(archive.read(name)).get_all("Requires-Dist", [])
+    pins = parse_pins((project.root / REQUIREMENTS).read_text(encoding="utf-8"))
+    policy = licences.read_policy(project)
+    direct = {str(canonicalize_name(Requirement(each).name)) for each in wanted}
+    names = sorted(needed(wanted) & (pins.keys() | direct))  # others are for older Pythons
+    parts = [_component(each, pins.get(each, ""), policy) for each in names]
+    subject = BomSubject("drydock", number(), sha256(wheel.read_bytes()), epoch, "wheel")
+    text = bom.write(subject, parts)
+    if problems := bom.problems(text):
+        raise UntrustedError(*(f"invalid bill of materials: {problem}" for problem in problems))
+    return text.encode()
+
+
+def parse_pins(text: str) -> dict[str, str]:
+    """Return the version of each distribution in a list with hashes."""
+    return {
+        str(canonicalize_name(name)): pin for name, pin in re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE)
+    }
+
+
+def needed(wanted: Iterable[str]) -> set[str]:
+    """Return the distributions that a wheel needs on any machine, and those that they need.
+
+    What a distribution needs is read where it is installed: what another system needs beyond that is not followed.
+    """
+    found: set[tuple[str, str]] = set()
+    waiting = [each for text in wanted for each in _asked(Requirement(text), frozenset({""}), but=DEVELOPMENT)]
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) not in found:
+            found.add((name, extra))
+            for text in _requires(name):
+                waiting += _asked(Requirement(text), frozenset({extra}))
+    return {name for name, _ in found}
+
+
+def _asked(requirement: Requirement, extras: frozenset[str], but: str = "") -> Iterator[tuple[str, str]]:
+    """Yield a distribution, without and with each extra of it that is asked for."""
+    of = re.search(r"extra == ['\"]([\w-]+)['\"]", str(requirement.marker or ""))
+    if of is None or (of[1] != but if but else of[1] in extras):
+        name = str(canonicalize_name(requirement.name))
+        yield name, ""
+        yield from ((name, str(canonicalize_name(extra))) for extra in requirement.extras)
+
+
+def _requires(name: str) -> list[str]:
+    try:
+        return importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+def _component(name: str, version: str, policy: LicencePolicy) -> Component:
+    """Return a distribution with its licence, if it is installed."""
+    try:
+        said = importlib.metadata.metadata(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Component("pypi", name, version)
+    fields = {key: tuple(said.get_all(key) or ()) for key in ("License-Expression", "License", "Classifier")}
+    override = policy.packages.get(name)
+    package = Package("pypi", name, version, "", "", fields)
+    licence = override.licence if override else licences.expression(package, policy.names)
+    return Component("pypi", name, version, licence=licence)

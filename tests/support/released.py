@@ -1,0 +1,55 @@
+"""A repository with the files of this checkout, to release from."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.repo import surface
+from tasks import namespace
+from tests.support.git import git
+
+CHANGELOG = """# Changelog
+
+## Unreleased
+
+### Before you upgrade
+
+- Stop it.
+
+### Removed
+
+- `--gone`.
+
+## 0.1.0 - 2026-11-22
+
+The first.
+"""
+
+
+def copied(folder: Path) -> Path:
+    """Make the repository: one commit on main, after release 0.1.0 and with changes that ask for 0.2.0."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    version = folder / "pyproject.toml"
+    version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
+    (folder / "CHANGELOG.md").write_text(CHANGELOG)
+    present = surface.present(namespace, read_matrix(Project(folder)))
+    (folder / surface.FILE).write_text(surface.text("0.1.0", present))
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "all")
+    return folder
