@@ -118,6 +118,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
         "release-test": read,
         "release-changes": read,
         "release": {**read, "packages": "write", "id-token": "write"},
+        "release-files": {"contents": "write", "id-token": "write"},
         "nightly": read,
         "drift": {"contents": "write", "pull-requests": "write"},
     }

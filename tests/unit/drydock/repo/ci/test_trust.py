@@ -21,7 +21,7 @@ REQUEST = {
     "gitlab": '$CI_PIPELINE_SOURCE == "merge_request_event"',
 }
 """What each condition of a pull request's job begins with."""
-ENVIRONMENTS = {"release": "release", "drift": "locks"}
+ENVIRONMENTS = {"release": "release", "release-files": "release", "drift": "locks"}
 """Job that holds a credential → its protected environment."""
 
 
@@ -69,7 +69,7 @@ def of_requests(form: str) -> dict[str, CiJob]:
 
 def of_releases(form: str) -> dict[str, CiJob]:
     found = {name: job for name, job in jobs(form).items() if name not in of_requests(form)}
-    assert set(found) >= {"release-test", "release", "drift"}
+    assert set(found) >= {"release-test", "release", "release-files", "drift"}
     return found
 
 
@@ -132,12 +132,28 @@ def test_credentials_are_in_protected_environments_only(form: str) -> None:
     for name, job in jobs(form).items():
         assert job.environment == ENVIRONMENTS.get(name, "")
         holds = re.search(
-            r"secrets\.|id-token|id_tokens|: \"write\"|DRYDOCK_PUSH_TOKEN|ci\.publish|ci\.propose", job.text
+            r"secrets\.|id-token|id_tokens|: \"write\"|DRYDOCK_PUSH_TOKEN|ci\.publish|ci\.propose|release\.files",
+            job.text,
         )
         assert bool(holds) == (name in ENVIRONMENTS)
     text = (ROOT / workflow.PATHS[form]).read_text()
     assert "pull_request_target" not in text
     assert "workflow_run" not in text
+
+
+TAG = {
+    "github": "github.ref_protected && github.event_name == 'push' && startsWith(github.ref, 'refs/tags/v')"
+    " && !contains(github.ref, '-')",
+    "gitlab": '$CI_COMMIT_REF_PROTECTED == "true" && $CI_COMMIT_TAG =~ /^v\\d+\\.\\d+\\.\\d+$/'
+    ' && $CI_PIPELINE_SOURCE == "push"',
+}
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_files_of_a_release_are_made_when_its_protected_tag_is_pushed_and_never_else(form: str) -> None:
+    assert jobs(form)["release-files"].conditions == (TAG[form],)
+    makers = {name for name, job in jobs(form).items() if "release.files" in job.text}
+    assert makers == {"release-files"}
 
 
 @pytest.mark.parametrize("form", workflow.PATHS)
