@@ -28,7 +28,7 @@ from drydock.model.variant import Variant
 from drydock.repo import changelog, docs, quality, schema, surface
 from drydock.repo.changelog import ADDED, BEFORE, CHANGED, DEPRECATED, REMOVED, Release
 from drydock.repo.ci import workflow
-from drydock.repo.surface import Changes
+from drydock.repo.surface import SurfaceChanges
 
 VERSION_FILE = "pyproject.toml"
 _VERSION = re.compile(r'(?<=^version = ")[^"]+(?="$)', re.MULTILINE)
@@ -56,7 +56,7 @@ class ReleaseState(NamedTuple):
     version: str
     releases: Sequence[Release]
     """What is unreleased, then the releases, the newest first."""
-    changes: Changes
+    changes: SurfaceChanges
     """How the surface differs from that of the last release."""
     outdated: Sequence[Path]
     """Pages of benchmarks that are not as their figures give them."""
@@ -110,7 +110,7 @@ def release(project: Project, tasks: Collection, version: str, how: HowToRelease
     return _report(state, plan, how)
 
 
-def least(last: str, changes: Changes, unreleased: Release) -> str:
+def least(last: str, changes: SurfaceChanges, unreleased: Release) -> str:
     """Return the smallest version that may follow a release (https://semver.org).
 
     What breaks asks for a new major version, from 1.0.0 on; before, and for what is added, for a minor one.

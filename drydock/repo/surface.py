@@ -38,7 +38,7 @@ Surface = Mapping[str, Mapping[str, str]]
 """Kind → name → what it takes: words with commas between."""
 
 
-class Changes(NamedTuple):
+class SurfaceChanges(NamedTuple):
     """How a surface differs from an earlier one. Each is a kind and a name."""
 
     added: tuple[tuple[str, str], ...]
@@ -66,7 +66,7 @@ def present(tasks: Collection, variants: Sequence[Variant]) -> dict[str, dict[st
     return {kind: dict(sorted(names.items())) for kind, names in found.items()}
 
 
-def compare(old: Surface, new: Surface) -> Changes:
+def compare(old: Surface, new: Surface) -> SurfaceChanges:
     """Return what a surface adds to an earlier one, and what it breaks.
 
     Something is broken if it is gone, takes less than before, or is required now.
@@ -78,7 +78,7 @@ def compare(old: Surface, new: Surface) -> Changes:
     broken |= {
         (kind, name) for kind, name in added if REQUIRED in after[kind, name] and (kind, _parent(name)) in before
     }
-    return Changes(tuple(sorted(added - broken)), tuple(sorted(broken)))
+    return SurfaceChanges(tuple(sorted(added - broken)), tuple(sorted(broken)))
 
 
 def _words(text: str) -> frozenset[str]:

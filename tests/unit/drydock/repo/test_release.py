@@ -14,7 +14,7 @@ from drydock.core.project import Project
 from drydock.repo import surface
 from drydock.repo.changelog import BEFORE, REMOVED, Release, read_changelog
 from drydock.repo.release import HowToRelease, least, release
-from drydock.repo.surface import Changes
+from drydock.repo.surface import SurfaceChanges
 from tasks import namespace
 from tests.support.git import git
 from tests.support.released import copied
@@ -165,16 +165,18 @@ def test_if_git_refuses_all_is_as_before(copy: Path, hook: str) -> None:
 @pytest.mark.parametrize(
     ("last", "changes", "sections", "expected"),
     [
-        ("0.4.1", Changes((), ()), ("Fixed",), "0.4.2"),
-        ("0.4.1", Changes((("tasks", "x"),), ()), ("Fixed",), "0.5.0"),
-        ("0.4.1", Changes((), ()), ("Added",), "0.5.0"),
-        ("0.4.1", Changes((), (("tasks", "x"),)), (), "0.5.0"),
-        ("1.4.1", Changes((), ()), ("Security",), "1.4.2"),
-        ("1.4.1", Changes((), ()), ("Changed",), "1.5.0"),
-        ("1.4.1", Changes((), (("tasks", "x"),)), (), "2.0.0"),
-        ("1.4.1", Changes((), ()), (BEFORE,), "2.0.0"),
-        ("1.4.1", Changes((), ()), (REMOVED,), "2.0.0"),
+        ("0.4.1", SurfaceChanges((), ()), ("Fixed",), "0.4.2"),
+        ("0.4.1", SurfaceChanges((("tasks", "x"),), ()), ("Fixed",), "0.5.0"),
+        ("0.4.1", SurfaceChanges((), ()), ("Added",), "0.5.0"),
+        ("0.4.1", SurfaceChanges((), (("tasks", "x"),)), (), "0.5.0"),
+        ("1.4.1", SurfaceChanges((), ()), ("Security",), "1.4.2"),
+        ("1.4.1", SurfaceChanges((), ()), ("Changed",), "1.5.0"),
+        ("1.4.1", SurfaceChanges((), (("tasks", "x"),)), (), "2.0.0"),
+        ("1.4.1", SurfaceChanges((), ()), (BEFORE,), "2.0.0"),
+        ("1.4.1", SurfaceChanges((), ()), (REMOVED,), "2.0.0"),
     ],
 )
-def test_the_version_says_what_changed(last: str, changes: Changes, sections: tuple[str, ...], expected: str) -> None:
+def test_the_version_says_what_changed(
+    last: str, changes: SurfaceChanges, sections: tuple[str, ...], expected: str
+) -> None:
     assert least(last, changes, Release("", "", "", dict.fromkeys(sections, ("x",)))) == expected

@@ -10,7 +10,7 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.repo import surface
-from drydock.repo.surface import Changes, compare, unnamed
+from drydock.repo.surface import SurfaceChanges, compare, unnamed
 from tasks import namespace
 
 
@@ -62,7 +62,7 @@ def test_more_is_added_and_less_or_what_is_required_now_is_broken(
 
 
 def test_what_is_gone_is_broken() -> None:
-    assert compare(OLD, {"keys": OLD["keys"]}) == Changes((), (("tasks", "run"), ("tasks", "run --x")))
+    assert compare(OLD, {"keys": OLD["keys"]}) == SurfaceChanges((), (("tasks", "run"), ("tasks", "run --x")))
 
 
 @pytest.mark.parametrize(
