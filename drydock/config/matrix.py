@@ -82,11 +82,7 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
         raise failure(problems)
     settings = read_settings(project)
     every = settings.additions if settings else Additions()
-    taken = (
-        {*matrix.variants}
-        if not settings or settings.rows == "all"
-        else _taken(project, settings.rows, matrix.variants)
-    )
+    taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(project, settings.rows, matrix)
     return tuple(
         _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every)
         for name, row in sorted(matrix.variants.items())
@@ -94,12 +90,20 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
     )
 
 
-def _taken(project: Project, named: Sequence[str], known: Collection[str]) -> set[str]:
+def _taken(project: Project, named: Sequence[str], matrix: Matrix) -> set[str]:
     """Return the rows of a project that takes some of drydock's, with its own. Raises InputError for an unknown one."""
-    unknown = [name for name in named if name not in known]
+    unknown = [name for name in named if name not in matrix.variants]
     if unknown:
-        raise failure([(f"{PROJECT_FILE}: rows: unknown row {name!r}", nearest(name, known)) for name in unknown])
+        raise failure([_not_there(name, matrix) for name in unknown])
     return own_rows(project) | {*named}
+
+
+def _not_there(name: str, matrix: Matrix) -> Problem:
+    if name in matrix.retired:
+        text, hint = f"drydock retired the row {name!r}", f"name {matrix.retired[name]}, which replaces it"
+    else:
+        text, hint = f"unknown row {name!r}", nearest(name, matrix.variants)
+    return f"{PROJECT_FILE}: rows: {text}", hint
 
 
 def stack_files(project: Project, variant: Variant) -> list[Path]:

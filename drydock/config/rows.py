@@ -46,14 +46,23 @@ def _rows(document: YamlDocument) -> dict[str, Any]:
     return {name: row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
 
 
+def _retired(document: YamlDocument) -> dict[str, str]:
+    """Return the ids of rows that are gone, with the row that replaces each."""
+    found = document.data.get("retired") if isinstance(document.data, dict) else None
+    return {str(old): str(new) for old, new in found.items()} if isinstance(found, dict) else {}
+
+
 def _check(below: YamlDocument, above: YamlDocument) -> Iterator[Problem]:
     known = _rows(below)
     aliases = {str(alias): name for name, row in known.items() for alias in row.get("aliases") or ()}
     for name, row in _rows(above).items():
         parent = str(row.get("inherits", ""))
         if parent and (not parent.startswith(BELOW) or parent.removeprefix(BELOW) not in known):
-            text = above.problem((VARIANTS, name, "inherits"), f"unknown row {parent!r}")
-            yield text, nearest(parent, [f"{BELOW}{each}" for each in known])
+            instead = _retired(below).get(parent.removeprefix(BELOW))
+            what = f"drydock retired the row {parent!r}" if instead else f"unknown row {parent!r}"
+            hint = f"write `inherits: {BELOW}{instead}`, which replaces it" if instead else ""
+            named = [f"{BELOW}{each}" for each in known]
+            yield above.problem((VARIANTS, name, "inherits"), what), hint or nearest(parent, named)
         elif name in known and parent != f"{BELOW}{name}":
             hint = f"choose another id, or write `inherits: {BELOW}{name}` to change that row"
             yield above.problem((VARIANTS, name), f"drydock has a row {name!r}"), hint

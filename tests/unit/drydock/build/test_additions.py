@@ -86,6 +86,10 @@ def test_a_project_takes_the_rows_that_it_names_and_its_own(write: Callable[...,
     ("edit", "expected"),
     [
         (("drydock.yaml", "[cpu-vllm0.32]", "[cpu-vllm0.31]"), "drydock.yaml: rows: unknown row 'cpu-vllm0.31'"),
+        (
+            ("drydock.yaml", "[cpu-vllm0.32]", "[xpu-vllm0.16]"),
+            "drydock.yaml: rows: drydock retired the row 'xpu-vllm0.16'",
+        ),
         (("drydock.yaml", "com.acme.team", "io.drydock.variant"), "labels of drydock begin with io.drydock"),
         (("drydock.yaml", "20000:0", "0:0"), "additions.user"),
         (("drydock.yaml", "motd: motd", "motd: ../secret"), "additions.files"),
