@@ -57,12 +57,14 @@ class DoesNotFitError(HostError):
     """The model does not fit the memory of the machine."""
 
 
-def argv_of(project: Project, variant: Variant, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def argv_of(
+    project: Project, variant: Variant, words: Sequence[str], env: Mapping[str, str] = os.environ
+) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
     profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
     argv = [*_PYTHON, str(_image_side(project) / "entrypoints"), *words]
-    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
-    read_here = {KNOWN_MODELS: str(CONFIGURATIONS), HUB_CACHES: ":".join(_hub_caches(os.environ))}
+    passed = {name: value for name, value in env.items() if name in PASSED or name.lower().endswith("_proxy")}
+    read_here = {KNOWN_MODELS: str(CONFIGURATIONS), HUB_CACHES: ":".join(_hub_caches(env))}
     return argv, {**passed, **read_here, PROFILE: str(profile)}
 
 
@@ -129,16 +131,24 @@ def ask(project: Project, variant: Variant, verb: str, host: str = "") -> Any:
     return json.loads(done.stdout)
 
 
-def answer(project: Project, variant: Variant, words: Sequence[str], given: Mapping[str, str]) -> Any:
+def answer(
+    project: Project,
+    variant: Variant,
+    words: Sequence[str],
+    given: Mapping[str, str],
+    env: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
+) -> Any:
     """Return the JSON that the entrypoint prints for a container with the variables `given`.
 
     They are data: an LD_PRELOAD that the container needs must not load a library into a process of this machine.
-    Raises InputError and HostError.
+    Paths among the words are relative to a folder, or else to the current one. Raises InputError and HostError.
     """
-    _, env = argv_of(project, variant, words)
+    _, passed = argv_of(project, variant, words, env)
     argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
+    text = json.dumps(dict(given))
     done = subprocess.run(
-        argv, env=env, input=json.dumps(dict(given)), capture_output=True, text=True, errors="replace", check=False
+        argv, env=passed, cwd=folder, input=text, capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode:
         raise failure(done.returncode, done.stderr)
