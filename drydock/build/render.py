@@ -326,8 +326,13 @@ def _difference(project: Project, path: Path, expected: str) -> str:
     found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings
     if found == expected:
         return ""
+    return "\n".join([f"{name}: outdated: differs from what `./inv render` generates", *excerpt(found, expected)])
+
+
+def excerpt(found: str, expected: str, at_most: int = EXCERPT) -> list[str]:
+    """Return the first lines of the difference between a committed and a generated text; none if there is none."""
     lines = list(
         difflib.unified_diff(found.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
     )
-    rest = [f"… {len(lines) - EXCERPT} more lines"] if len(lines) > EXCERPT else []
-    return "\n".join([f"{name}: outdated: differs from what `./inv render` generates", *lines[:EXCERPT], *rest])
+    rest = [f"… {len(lines) - at_most} more lines"] if len(lines) > at_most else []
+    return [*lines[:at_most], *rest]

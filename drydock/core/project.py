@@ -33,6 +33,11 @@ class Project:
         """Return all layers, the highest first."""
         return (self.root, *self.below)
 
+    @property
+    def lower(self) -> Project:
+        """Return the project of the layers below; there must be one."""
+        return Project(self.below[0], self.below[1:])
+
     def __truediv__(self, name: str) -> Path:
         """Return the file of this name in the highest layer that has it; if none has it, where to write it."""
         return next((layer / name for layer in self.layers if (layer / name).is_file()), self.root / name)

@@ -44,10 +44,14 @@ Key = tuple[str, str, str]
 def diff(project: Project, old: str, new: str, *, json: bool = False) -> str:
     """Return what differs between two locks, each a variant, a lock file or REVISION:VARIANT, as text or JSON."""
     before, after = load(project, old), load(project, new)
-    packages, fields = compare(before, after), other(before, after)
     if json:
-        return dumps({"old": old, "new": new, "packages": [*map(_plain, packages)], "other": fields})
-    return _text(packages, fields)
+        return dumps({"old": old, "new": new, **as_json(before, after)})
+    return _text(compare(before, after), other(before, after))
+
+
+def as_json(old: Lock, new: Lock) -> dict[str, Any]:
+    """Return what differs between two locks as plain JSON values."""
+    return {"packages": [*map(_plain, compare(old, new))], "other": other(old, new)}
 
 
 def changes(old: Lock | None, new: Lock) -> str:
@@ -56,6 +60,11 @@ def changes(old: Lock | None, new: Lock) -> str:
         return f"new: {sum(1 for _ in _pins(new))} packages\n"
     fields = {key: pair for key, pair in other(old, new).items() if key != "inputs_sha256"}
     return _text(compare(old, new), fields)
+
+
+def is_same(old: Lock, new: Lock) -> bool:
+    """Return whether two locks have the same pins, made from the same inputs."""
+    return not (compare(old, new) or other(old, new))
 
 
 def load(project: Project, name: str) -> Lock:

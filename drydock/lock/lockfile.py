@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from drydock.config.strict_yaml import YamlDocument
@@ -202,17 +203,19 @@ def resolve_and_write(
     folders: SuppliedFolders = NOTHING,
     env: Mapping[str, str] = os.environ,
     upgrade: Upgrade = NOTHING_NEW,
+    kept: Mapping[str, Lock] = MappingProxyType({}),
 ) -> list[Path]:
     """Lock variants; return the files that changed. Valid pins stay, except those to upgrade.
 
-    The old lock stays until the new one is complete.
+    `kept` has the pins of variants that do not start from their own lock. The old lock stays until the new one is
+    complete.
     """
     variants = tuple(variants)
     for variant in variants:
         project.check_writable(_name(variant.id))
     supplied.refuse_foreign(variants, folders)
     with exclusive(resolving(env)):
-        found = (_lock_one(project, variant, folders, env, upgrade) for variant in variants)
+        found = (_lock_one(project, variant, folders, env, upgrade, kept.get(variant.id)) for variant in variants)
         return [path for path in found if path]
 
 
@@ -246,10 +249,15 @@ def read_current(project: Project, variants: Sequence[Variant]) -> list[tuple[Va
 
 
 def _lock_one(
-    project: Project, variant: Variant, folders: SuppliedFolders, env: Mapping[str, str], upgrade: Upgrade
+    project: Project,
+    variant: Variant,
+    folders: SuppliedFolders,
+    env: Mapping[str, str],
+    upgrade: Upgrade,
+    kept: Lock | None,
 ) -> Path | None:
     path = path_of(project, variant.id)
-    previous = read_previous(path) or _of_the_parent(project, variant)
+    previous = kept or read_previous(path) or _of_the_parent(project, variant)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
     written = write_own(project, lock)
