@@ -217,9 +217,10 @@ def fetch(
 
 @verb(help=EACH | CHECK | JSON | {"profile": "write nothing; print the profile.json of --target's image"})
 def render(_: Context, target: str = "", check: bool = False, profile: bool = False, json: bool = False) -> None:
-    """Write images/VARIANT/Dockerfile from the matrix and the templates."""
+    """Write images/VARIANT/Dockerfile from the matrix and the templates; in a project upgrade.json of its rows too."""
     from drydock.build import render as render_module
     from drydock.lock import lockfile
+    from drydock.repo import row_record
 
     if profile:
         emit(render_module.profile_text(find(read_matrix(here()), target)))
@@ -227,9 +228,9 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
     pinned = lockfile.read_current(here(), chosen(target))
     if check:
         for variant, pins in pinned:
-            render_module.check(here(), variant, pins)
+            row_record.check(here(), variant, pins)
     else:
-        report([path for variant, pins in pinned for path in render_module.write(here(), variant, pins)], json=json)
+        report([path for variant, pins in pinned for path in row_record.write(here(), variant, pins)], json=json)
 
 
 @verb(
@@ -243,6 +244,14 @@ def init(_: Context, folder: str, ci: str = "github", json: bool = False) -> Non
 
     written = [str(path) for path in initial.write(Path(folder), ci)]
     emit(dumps({"wrote": written}) if json else "".join(f"wrote {path}\n" for path in written))
+
+
+@verb(help=JSON | {"write": "write it: locks, Dockerfiles and upgrade.json of these rows"})
+def upgrade(_: Context, write: bool = False, json: bool = False) -> None:
+    """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
+    from drydock.repo import upgrade as upgrade_module
+
+    upgrade_module.upgrade(here(), write=write, json=json)
 
 
 @verb(help=TARGET | JSON | {"vllm": "first write this version of vLLM into the stack, such as 0.32.1"})
@@ -949,8 +958,8 @@ def release_files(
 
 
 namespace = Collection(
-    engine, doctor, matrix, images, size, init, fetch, render, update, bake, build, verify, audit, publish, inspect,
-    diff, demo, entrypoint, run, prove,
+    engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
+    inspect, diff, demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     ci=VERBS,
     model=Collection(model, model_pull),

@@ -33,7 +33,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
-    "Change what is in it": ("init", "lock", "lock.diff", "update", "fetch", "render", "bake"),
+    "Change what is in it": ("init", "lock", "lock.diff", "update", "upgrade", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
-from drydock.build import render
 from drydock.config.matrix import find, read_matrix, stack_files
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.core.console import log
@@ -16,8 +15,9 @@ from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
 from drydock.lock import lockfile
+from drydock.model.locked import Lock
 from drydock.model.variant import Variant
-from drydock.repo import docs, locking
+from drydock.repo import docs, locking, row_record
 from drydock.repo.ci import workflow
 
 VERSION: KeyPath = ("vllm", "version")
@@ -39,7 +39,7 @@ def update(project: Project, target: str, version: str = "") -> tuple[list[Path]
         file = stack_files(project, variant)[0]
         rows, written = [each for each in variants if file in stack_files(project, each)], []
     variants, errors = read_matrix(project), list[DrydockError]()
-    follow = [functools.partial(_lock_and_render, project, find(variants, row.id), errors) for row in rows]
+    follow = [functools.partial(lock_and_render, project, find(variants, row.id), errors) for row in rows]
     if not project.below:
         pages: Sequence[ModuleType] = (docs, workflow)
     else:
@@ -60,13 +60,23 @@ def settle(errors: Sequence[DrydockError]) -> None:
         raise type(errors[0])(*problems, hint="\n".join(hints))
 
 
-def _lock_and_render(project: Project, variant: Variant, errors: list[DrydockError]) -> list[Path]:
-    """Lock a variant and write its Dockerfile, which needs no input that stays unresolved."""
-    written = lockfile.resolve_and_write(project, [variant])
+def lock_and_render(
+    project: Project,
+    variant: Variant,
+    errors: list[DrydockError],
+    kept: Mapping[str, Lock] = MappingProxyType({}),
+    *,
+    upgraded: bool = False,
+) -> list[Path]:
+    """Lock a variant and write its Dockerfile, which needs no input that stays unresolved.
+
+    `kept` has the pins to start from, see `resolve_and_write`; `upgraded` is as in `row_record.write`.
+    """
+    written = lockfile.resolve_and_write(project, [variant], kept=kept)
     lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
     if missing := locking.unresolved({variant.id: lock}):
         errors.append(locking.unresolved_error(missing))
-    return [*written, *render.write(project, variant, lock)]
+    return [*written, *row_record.write(project, variant, lock, upgraded=upgraded)]
 
 
 # --- vLLM's version ---------------------------------------------------------------------------------------------------

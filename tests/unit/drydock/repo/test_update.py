@@ -28,9 +28,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy of the matrix and its templates, where nothing is resolved or rendered."""
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
-    monkeypatch.setattr(update.lockfile, "resolve_and_write", lambda root, rows: [root / rows[0].id / "lock.json"])
+    monkeypatch.setattr(
+        update.lockfile, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"]
+    )
     monkeypatch.setattr(update.lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
-    monkeypatch.setattr(update.render, "write", lambda root, row, _: [root / row.id / "Dockerfile"])
+    monkeypatch.setattr(update.row_record, "write", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
     monkeypatch.setattr(update.docs, "write", lambda root, _: [root / "page.md"])
     monkeypatch.setattr(update.workflow, "write", lambda root, _: [root / "ci.yml"])
     return tmp_path
@@ -101,7 +103,7 @@ def test_a_line_that_has_the_version_twice_is_refused(project: Path) -> None:
 
 
 def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(_: Path, rows: Sequence[Variant]) -> list[Path]:
+    def resolve(_: Path, rows: Sequence[Variant], **__: object) -> list[Path]:
         if rows[0].id != "cpu-vllm0.32":
             raise FetchError("no index answers", hint="set PIP_INDEX_URL")
         return []

@@ -1,0 +1,263 @@
+"""images/<row>/upgrade.json of a project's own rows: what `upgrade` compares a newer drydock with. IO."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from drydock.build import render
+from drydock.build.job import ARCHITECTURES
+from drydock.config.matrix import read_matrix
+from drydock.config.strict_yaml import YamlDocument
+from drydock.config.validation import validate
+from drydock.core.commit import read_commit
+from drydock.core.console import log
+from drydock.core.errors import DrydockError, HostError, InputError, StaleError
+from drydock.core.files import dumps, parse_json, read_bounded
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.lock import following, lockfile
+from drydock.model.locked import Lock
+from drydock.model.record import dump
+from drydock.model.row_record import HostPlan, RowRecord, Upgraded
+from drydock.model.variant import Variant
+from drydock.repo import version
+from drydock.run import entrypoint
+from drydock.run.auto import PROCESSOR
+from drydock.topology.read import unreadable
+
+FILE = "upgrade.json"
+HOSTS = "hosts/*/host.json"
+"""Recorded hosts of a project: facts --record writes one."""
+SERVE = "serve"
+"""File next to a recorded host with what `serve` gets there, as one types it."""
+MODEL = "Qwen/Qwen3-0.6B"
+"""What is planned where no such file says otherwise: vLLM's own default."""
+_AT_MOST = 4 << 20
+_WORDS_AT_MOST = 64 << 10
+_PROSE = {"because", "passed", "published", "remediation", "source", "text", "title"}
+"""Keys of a profile that only people read."""
+_NAMES = ("id", "setting", "name", "model", "path", "folder")
+"""Keys that may tell the entries of a list apart."""
+_REFUSED = ("--root", "--json", "--html", "--diff")
+"""Options of `plan` that `serve` does not have."""
+_OFFLINE = {"HF_HUB_OFFLINE": "1", entrypoint.HUB_CACHES: ""}
+"""Makes a plan the same on every machine: it may not depend on the models that one of them has."""
+
+
+def own_rows(project: Project, variants: Sequence[Variant]) -> list[Variant]:
+    """Return the rows that a project has of its own, or whose files it has; none without a drydock below."""
+    if not project.below:
+        return []
+    below = {variant.id: variant for variant in read_matrix(project.lower)}
+    return [each for each in variants if below.get(each.id) != each or has_files(project, each.id)]
+
+
+def has_files(project: Project, row: str) -> bool:
+    """Return whether a project itself has files that drydock made for a row."""
+    folder = project.root / "images" / row
+    return any((folder / name).is_file() for name in ("lock.json", render.DOCKERFILE, FILE))
+
+
+def parent_lock(project: Project, variant: Variant) -> Lock | None:
+    """Return the lock that the layers below have of the row that a row inherits or changes; None if there is none."""
+    if not project.below:
+        return None
+    return lockfile.read_previous(lockfile.path_of(project.lower, variant.inherits or variant.id))
+
+
+# --- making and writing ---------------------------------------------------------------------------------------------
+
+
+def make(project: Project, variant: Variant, lock: Lock) -> RowRecord:
+    """Return the record of a row that is upgraded to this drydock. Raises InputError for a host without a plan."""
+    parent = parent_lock(project, variant)
+    return RowRecord(
+        schema_=1,
+        drydock=Upgraded(version=version.number(), commit=read_commit(ROOT)),
+        lock=lock.content_sha256,
+        inherits=variant.inherits or "",
+        follows=following.pins_of(parent) if parent else {},
+        profile=profile(variant),
+        plans=plans(project, variant),
+    )
+
+
+def write(project: Project, variant: Variant, lock: Lock, *, upgraded: bool = False) -> list[Path]:
+    """Write a row's Dockerfile, and the record of a row of the project's own; return the files that changed.
+
+    Raises what `render.write` raises, and InputError.
+    """
+    written = render.write(project, variant, lock)
+    if variant in own_rows(project, [variant]):
+        new = make(project, variant, lock)
+        path = project.write(_name(variant.id), dumps(dump(new if upgraded else _kept(project, new, variant.id))))
+        written += [path] if path else []
+        for host, plan in new.plans.items():
+            if path and plan.error:
+                log(f"{variant.id}: no plan on hosts/{host}: {plan.error}: {host}/{SERVE} may name another model")
+    return written
+
+
+def check(project: Project, variant: Variant, lock: Lock) -> None:
+    """Compare a row's committed Dockerfile and record with what this drydock makes. Raises StaleError."""
+    render.check(project, variant, lock)
+    if variant not in own_rows(project, [variant]):
+        return
+    old = read(project, variant.id)
+    if old != _kept(project, make(project, variant, lock), variant.id):
+        found = "outdated: differs from what `./inv render` generates" if old else "file not found"
+        hint = "`./inv upgrade` shows what changed, `./inv render` writes it"
+        raise StaleError(f"{_name(variant.id)}: {found}", hint=hint)
+
+
+def _kept(project: Project, new: RowRecord, row: str) -> RowRecord:
+    """Return the record with what only an upgrade changes, so that `upgrade` still says all that a new drydock does."""
+    old = read(project, row)
+    if old is None:
+        return new
+    same = {"follows": old.follows} if old.inherits == new.inherits else {}
+    return new.model_copy(update={"drydock": old.drydock, **same})
+
+
+def _name(row: str) -> str:
+    return f"images/{row}/{FILE}"
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(project: Project, row: str) -> RowRecord | None:
+    """Return the record of a row; None if there is none. Raises InputError, also for one of a newer drydock."""
+    path, name = project.root / _name(row), _name(row)
+    if not path.is_file():
+        return None
+    try:
+        data = parse_json(read_bounded(path, _AT_MOST), name)
+        made = data.get("drydock")
+        _check_version(made.get("version") if isinstance(made, dict) else None, name)
+        return validate(RowRecord, YamlDocument(name, data, {}))
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror}", hint=_restore(name)) from error
+    except InputError as error:
+        raise InputError(*error.problems, hint=error.hint or _restore(name)) from error
+
+
+def _check_version(found: Any, name: str) -> None:
+    """Raise InputError for a newer version than this drydock has, whose format may be another."""
+    try:
+        is_newer = Version(found) > Version(version.number())
+    except (InvalidVersion, TypeError) as error:
+        raise InputError(f"{name}: drydock.version: found {found!r:.60}, expected a version") from error
+    if is_newer:
+        text = f"{name}: the row is of drydock {found}, and this is drydock {version.number()}"
+        raise InputError(text, hint=f"use drydock {found} or a newer one in this project")
+
+
+def _restore(name: str) -> str:
+    return f"restore it with `git checkout {name}`; or remove it, and `./inv render` makes it again"
+
+
+# --- profile --------------------------------------------------------------------------------------------------------
+
+
+def profile(variant: Variant) -> dict[str, Any]:
+    """Return what a program reads in a row's profile, by the path of each key."""
+    return dict(_flat(dump(render.profile(variant))))
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each key that a program reads, if there is one.
+
+    Entries of a list are named if they have names.
+    """
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if key not in _PROSE:
+                yield from _flat(below, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        key = _naming(value)
+        for number, entry in enumerate(value):
+            below = {name: each for name, each in entry.items() if name != key}
+            yield from _flat(below, f"{path}.{entry[key] if key else number}")
+    elif value not in (None, "", []):
+        yield path, value
+
+
+def _naming(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the key whose values tell the entries of a list apart; empty if none does."""
+    for key in _NAMES:
+        names = [entry.get(key) for entry in entries]
+        if all(isinstance(name, str) and name for name in names) and len({*names}) == len(names):
+            return key
+    return ""
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+def plans(project: Project, variant: Variant) -> dict[str, HostPlan]:
+    """Return what a row's entrypoint decides on each recorded host of the project that has its devices.
+
+    A row for processors is planned on every host of its architecture. Raises InputError.
+    """
+    hosts = sorted(project.root.glob(HOSTS))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [*pool.map(lambda host: _plan(project, variant, host), hosts)]
+    return {host.parent.name: plan for host, plan in zip(hosts, found, strict=True) if plan}
+
+
+def _plan(project: Project, variant: Variant, host: Path) -> HostPlan | None:
+    name = str(host.relative_to(project.root))
+    if problem := unreadable(host):
+        raise InputError(f"{name}: {problem}", hint="record it again: facts --record host.json; or remove the folder")
+    words = _words(host.with_name(SERVE), project)
+
+    def ask(*arguments: str) -> Any:
+        return entrypoint.answer(project, variant, (*arguments, "--root", name), _OFFLINE, _path(), project.root)
+
+    try:
+        facts = ask("facts")
+        machine = facts["processor"]["architecture"]
+        if ARCHITECTURES.get(machine, f"linux/{machine}") not in variant.platforms:
+            return None
+        if not facts["devices"] and variant.accelerator != PROCESSOR:
+            return None
+        plan = ask("plan", "--json", *words)
+    except HostError as error:
+        return HostPlan(error=error.problems[0])
+    except DrydockError as error:
+        raise InputError(*(f"{name}: {problem}" for problem in error.problems), hint=error.hint) from error
+    env = {name: value for name, value in plan["env"].items() if name not in plan["cache"]["folders"]}
+    wrong = {each["id"]: each["severity"] for each in plan["findings"] if each["severity"] in ("FAIL", "WARN")}
+    return HostPlan(argv=plan["argv"], env=env, findings=wrong)
+
+
+def _path() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", os.defpath)}
+
+
+def _words(path: Path, project: Project) -> list[str]:
+    """Return what `serve` gets on a host. Raises InputError."""
+    name = project.name_of(path)
+    if not path.exists():
+        return [MODEL]
+    try:
+        words = shlex.split(read_bounded(path, _WORDS_AT_MOST).decode(), comments=True)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{name}: {error}", hint="write what `serve` gets, such as a model and its flags") from error
+    refused = [word for word in words if word.partition("=")[0] in _REFUSED]
+    if refused or not words:
+        raise InputError(
+            f"{name}: found {refused[0] if refused else 'nothing'}, expected a model and flags of `serve`",
+            hint=f"such as `{MODEL} --max-model-len 8192`",
+        )
+    return words
