@@ -270,7 +270,7 @@ def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
     added = variant.additions
     found = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
     if added.certificates:
-        paths = sorted((project.root / added.certificates).glob("*.crt"))
+        paths = [*project.glob(f"{added.certificates}/*.crt")]
         if not paths:
             raise InputError(f"{added.certificates}: found no *.crt file", hint="certificates are PEM files NAME.crt")
         names = (f"{added.certificates}/{path.name}" for path in paths)
@@ -280,7 +280,7 @@ def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
 
 def _own_file(project: Project, name: str) -> bytes:
     try:
-        return read_bounded(project.root / name, OWN_AT_MOST)
+        return read_bounded(project / name, OWN_AT_MOST)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}", hint="additions name files of the project") from error
 

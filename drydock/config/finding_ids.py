@@ -19,8 +19,8 @@ class StackFile(NamedTuple):
     stack: Stack
     document: YamlDocument
     path: Path
-    layer: Path
-    """The folder of the project, or of drydock, that the file is in."""
+    layer: str
+    """Name of the layer that the file is in; empty for the project's own."""
     adds: frozenset[str] = frozenset()
     """Lists that are added to what the stack inherits: their keys end with + in the file."""
 

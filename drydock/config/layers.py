@@ -61,9 +61,12 @@ def _tables(
 
 def _replace(document: YamlDocument, path: KeyPath, places: dict[KeyPath, Position]) -> None:
     """Take the positions of a value, and below it, from a document."""
-    for old in [each for each in places if each[: len(path)] == path]:
-        del places[old]
-    places |= {each: place for each, place in document.places.items() if each[: len(path)] == path}
+    old = {each: places.pop(each) for each in [*places] if each[: len(path)] == path}
+    places |= {
+        each: place._replace(before=old.get(each, place.before))
+        for each, place in document.places.items()
+        if each[: len(path)] == path
+    }
 
 
 def _move(document: YamlDocument, written: KeyPath, path: KeyPath, first: int, places: dict[KeyPath, Position]) -> None:

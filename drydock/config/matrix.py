@@ -24,7 +24,7 @@ from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
-from drydock.core.project import BELOW, Project
+from drydock.core.project import Project
 from drydock.model.additions import Additions
 from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
@@ -65,8 +65,8 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
 def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) -> tuple[Variant, ...]:
     document = read_rows(project)
     matrix = validate(Matrix, document)
-    files = _read_stacks(project)
-    matrix = _with_defaults(matrix, files, document)
+    files = read_stacks(project)
+    matrix = _with_defaults(project, matrix, files, document)
     accelerators = _read_accelerators(project, files)
     stacks = _inherit(files)
     used = {row.stack for row in matrix.variants.values()}
@@ -108,8 +108,8 @@ def _not_there(name: str, matrix: Matrix) -> Problem:
 
 def stack_files(project: Project, variant: Variant) -> list[Path]:
     """Return the files of a variant's stack and of the stacks it inherits from."""
-    files = _read_stacks(project)
-    line, _ = _lineage(variant.stack, files)
+    files = read_stacks(project)
+    line, _ = lineage(variant.stack, files)
     return [files[name].path for name in line]
 
 
@@ -188,16 +188,17 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
 # --- accelerators and stacks ----------------------------------------------------------------------------------------
 
 
-def _read_stacks(project: Project) -> dict[str, StackFile]:
+def read_stacks(project: Project) -> dict[str, StackFile]:
     """Read every stack, by id; the file is named for the stack, and the folder for its accelerator.
 
-    A stack that inherits the one of its own name below takes that name; the other one is drydock/NAME then.
+    A stack that inherits the one of its own name below takes that name; the other one is drydock/NAME then, or after
+    the name of its layer.
     """
     accelerators = {path.parent.name for path in project.glob(ACCELERATORS)}
     found: dict[str, StackFile] = {}
     problems: list[Problem] = []
-    for layer in reversed(project.layers):
-        for path in sorted(layer.glob(STACKS)):
+    for layer, root in project.named.items():
+        for path in sorted(root.glob(STACKS)):
             file, folder, name = project.shown(path), path.parts[-3], path.name.removesuffix(".yaml")
             if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
                 problems.append(
@@ -212,14 +213,14 @@ def _read_stacks(project: Project) -> dict[str, StackFile]:
                 continue
             problems += _check_name(name, read, found)
             if name in found:
-                found[f"{BELOW}{name}"] = found[name]
+                found[f"{found[name].layer}/{name}"] = found[name]
             found[name] = read
     if problems:
         raise failure(problems)
     return found
 
 
-def _read_stack(path: Path, file: str, layer: Path) -> StackFile:
+def _read_stack(path: Path, file: str, layer: str) -> StackFile:
     """Read a stack's file. Lists whose key ends with + are noted: they add to what is inherited."""
     document = read_yaml(path, file)
     data = document.data if isinstance(document.data, dict) else {}
@@ -233,10 +234,10 @@ def _check_name(name: str, read: StackFile, found: Mapping[str, StackFile]) -> I
     other = found.get(name)
     if other and other.layer == read.layer:
         yield f"{read.document.name}: duplicate name of {other.document.name}", "rename one of them"
-    elif other and read.stack.inherits != f"{BELOW}{name}":
+    elif other and read.stack.inherits != f"{other.layer}/{name}":
         yield (
-            read.document.problem((), f"drydock has a stack {name!r}"),
-            f"rename the file, or write `inherits: {BELOW}{name}` to change that stack",
+            read.document.problem((), f"{other.layer} has a stack {name!r}"),
+            f"rename the file, or write `inherits: {other.layer}/{name}` to change that stack",
         )
 
 
@@ -287,7 +288,7 @@ def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
     problems: list[Problem] = []
     stacks: dict[str, Stack] = {}
     for name, file in files.items():
-        line, problem = _lineage(name, files)
+        line, problem = lineage(name, files)
         if problem:
             problems.append((file.document.problem(("inherits",), problem[0]), problem[1]))
         else:
@@ -297,7 +298,7 @@ def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
     return stacks
 
 
-def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
+def lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
     """Return a stack and those it inherits from, nearest first, and the problem found on the way, if any."""
     line = [name]
     accelerator = files[name].accelerator
@@ -317,14 +318,15 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
 
 
 def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> str:
-    """Return the name of a stack that another one inherits: drydock/NAME is NAME if only a layer below has that."""
-    name = parent.removeprefix(BELOW)
-    return parent if parent in files or name not in files or files[name].layer == heir.layer else name
+    """Return the name of a stack that another one inherits: drydock/NAME is NAME if only that layer has it."""
+    layer, _, name = parent.rpartition("/")
+    is_alone = parent not in files and name in files and layer == files[name].layer != heir.layer
+    return name if is_alone else parent
 
 
-_MERGED = ("env", "serve", "caches", "thresholds")
+MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
-_ADDED = ("trim", "system_sources", "recommended")
+ADDED = ("trim", "system_sources", "recommended")
 """Lists that are added to what is inherited; another one replaces it, unless its key ends with +."""
 
 
@@ -333,9 +335,9 @@ def _merge(oldest_first: Sequence[StackFile]) -> Stack:
     for file in oldest_first:
         for field in file.stack.model_fields_set:
             value = getattr(file.stack, field)
-            if field in _MERGED:
+            if field in MERGED:
                 value = {**values.get(field, {}), **value}
-            elif field in _ADDED or field in file.adds:
+            elif field in ADDED or field in file.adds:
                 value = (*values.get(field, ()), *value)
             values[field] = value
     return Stack.model_construct(**values)
@@ -527,19 +529,23 @@ def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: Ya
             yield document.problem(("variants", names[0]), text), "give one of them `default: true`"
 
 
-def _with_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Matrix:
-    """Return the matrix in which a default row of the project replaces drydock's own of the same accelerator."""
+def _with_defaults(project: Project, matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Matrix:
+    """Return the matrix in which a default row of a layer replaces that of lower layers for the same accelerator."""
+    layers = [*project.named]
 
-    def is_below(name: str) -> bool:
+    def height(name: str) -> int:
         place = document.places.get(("variants", name, "default"))
-        return bool(place and place.file)
+        return layers.index(project.owner_of(project.root / (place.file if place else "")))
 
     defaults = {name: row for name, row in matrix.variants.items() if row.default and row.stack in files}
-    own = {files[row.stack].accelerator for name, row in defaults.items() if not is_below(name)}
+    highest: dict[str, int] = {}
+    for name, row in defaults.items():
+        accelerator = files[row.stack].accelerator
+        highest[accelerator] = max(highest.get(accelerator, 0), height(name))
     rows = {
         name: row.model_copy(update={"default": False})
         for name, row in defaults.items()
-        if is_below(name) and files[row.stack].accelerator in own
+        if height(name) < highest[files[row.stack].accelerator]
     }
     return matrix.model_copy(update={"variants": {**matrix.variants, **rows}})
 
@@ -577,7 +583,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, e
             "thresholds": thresholds,
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
-            "inherits": row.inherits.removeprefix(BELOW) if row.inherits else None,
+            "inherits": row.inherits.rpartition("/")[2] if row.inherits else None,
             "recommended": (*stack.recommended, *row.recommended),
             "replaces": tuple(sorted(old for old, instead in matrix.retired.items() if instead == name)),
             "kv_transfer": _transfer(stack, accelerator),

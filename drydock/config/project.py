@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from drydock.config import mirrors
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
-from drydock.core.paths import CACHE, ROOT
-from drydock.core.project import Project
+from drydock.core.paths import ROOT
+from drydock.core.project import LOWEST, Project
 from drydock.model.project import ProjectFile
 
 DRYDOCK = Project(ROOT)
@@ -23,27 +20,11 @@ OPTION = "--project"
 """Before the task, it means the same as the variable."""
 
 
-@functools.cache
-def current() -> Project:
-    """Return the project of this process, see `find`, and use its folders unless a variable names others.
-
-    Raises InputError.
-    """
-    project = find(Path.cwd(), os.environ)
-    settings = read_settings(project)
-    if settings:
-        defaults = settings.defaults
-        named = {mirrors.VARIABLE: settings.mirrors, CACHE: defaults.store, "HF_HUB_CACHE": defaults.model_cache}
-        for variable, name in named.items():
-            if name:
-                os.environ.setdefault(variable, str(project.root / name))
-    return project
-
-
 def find(folder: Path, env: Mapping[str, str]) -> Project:
     """Return the project of a folder: the one that DRYDOCK_PROJECT names, else the nearest drydock.yaml upwards.
 
-    Without any it is drydock itself, which is a project with nothing below it. Raises InputError.
+    Without any it is drydock itself, which is a project with nothing below it. Layers of others are not looked for:
+    inputs/others.py does. Raises InputError.
     """
     named = env.get(VARIABLE, "")
     start = Path(named or folder).resolve()
@@ -58,3 +39,25 @@ def read_settings(project: Project) -> ProjectFile | None:
     """Return a project's drydock.yaml; None for drydock itself, which has none. Raises InputError."""
     path = project.root / FILE
     return validate(ProjectFile, read_yaml(path, FILE)) if path.is_file() else None
+
+
+def layered(root: Path, lower: Sequence[Path]) -> Project:
+    """Return the project of a folder over others and drydock, the nearest first. Raises InputError for equal names."""
+    if len(lower) <= 1:
+        return Project(root, (*lower,))
+    known = {LOWEST: "drydock itself"}
+    for folder in (root, *lower[:-1]):
+        name = named(folder)
+        if name in known:
+            text = f"{folder / FILE}: name: {name!r} is also the name of {known[name]}"
+            raise InputError(text, hint="rows are inherited by a project's name; take one of them, or rename yours")
+        known[name] = str(folder / FILE)
+    return Project(root, (*lower,), tuple(name for name in [*known][2:]))
+
+
+def named(folder: Path) -> str:
+    """Return the name of the project in a folder. Raises InputError if it has none."""
+    settings = read_settings(Project(folder))
+    if settings is None:
+        raise InputError(f"{folder}: found no {FILE}", hint="name a folder, an artefact or a commit with a project")
+    return settings.name

@@ -1,83 +1,148 @@
 """matrix.yaml of all layers → one document. IO.
 
-A row of a project may inherit a row of drydock: `inherits: drydock/ROW`. It then says only what differs. A row with the
-id of one of drydock's rows must inherit that one, so that nothing takes its name by accident.
+A row may inherit a row of a lower layer: `inherits: drydock/ROW`, or the name of another project and ROW. It then says
+only what differs. A row with the id of one of a lower layer must inherit that one, so that nothing takes its name by
+accident.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from drydock.config.layers import merged
-from drydock.config.strict_yaml import YamlDocument, read_yaml
+from drydock.config.layers import MORE, merged
+from drydock.config.project import FILE
+from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure
 from drydock.core.errors import nearest
-from drydock.core.project import BELOW, Project
+from drydock.core.project import LOWEST, Project
 
 MATRIX = "matrix.yaml"
 VARIANTS = "variants"
+ADDITIONS = "additions"
+BLOCKS = "dockerfile"
 _ONE_OWNER = ("aliases", "default", "cards")
 """Keys that one row alone may have: a row of another id does not inherit them."""
+_OWNED = {(key,) for key in _ONE_OWNER}
+Known = Mapping[str, YamlDocument]
+"""LAYER/ROW, for each row that a lower layer writes → the document of all layers up to that one."""
 
 
 def read_rows(project: Project) -> YamlDocument:
     """Return the rows of all layers. Raises InputError."""
-    paths = project.each(MATRIX) or [project / MATRIX]
-    below, *others = (read_yaml(path, project.shown(path)) for path in paths)
-    if problems := [*_check(YamlDocument("", {}, {}), below)]:
-        raise failure(problems)
-    for above in others:
-        problems = [*_check(below, above)]
-        if problems:
+    found: YamlDocument | None = None
+    known: dict[str, YamlDocument] = {}
+    for layer, root in project.named.items():
+        path = root / MATRIX
+        if not path.is_file():
+            continue
+        above = read_yaml(path, project.shown(path))
+        if problems := [*_check(known, above)]:
             raise failure(problems)
-        below = merged((_with_parents(below, above), above))
-    return below
+        own = {*rows(above)}
+        if layer not in ("", LOWEST):
+            above = _with_additions(project, layer, above)
+        found = merged((_with_parents(known, found, above), above)) if found else above
+        known |= {f"{layer}/{name}": found for name in own}
+    return found or read_yaml(project / MATRIX, MATRIX)
 
 
 def own_rows(project: Project) -> set[str]:
-    """Return the rows of a project's own matrix.yaml. Raises InputError."""
-    path = project.root / MATRIX
-    return {*_rows(read_yaml(path, MATRIX))} if path.is_file() else set()
+    """Return the rows of a project's own matrix.yaml, and of those of others. Raises InputError."""
+    paths = [root / MATRIX for name, root in project.named.items() if name != LOWEST]
+    return {name for path in paths if path.is_file() for name in rows(read_yaml(path, project.shown(path)))}
 
 
-def _rows(document: YamlDocument) -> dict[str, Any]:
-    rows = document.data.get(VARIANTS) if isinstance(document.data, dict) else None
-    return {name: row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
+def rows(document: YamlDocument) -> dict[str, Any]:
+    """Return the rows of a document, by id; none for a document of another shape."""
+    found = document.data.get(VARIANTS) if isinstance(document.data, dict) else None
+    return {name: row for name, row in found.items() if isinstance(row, dict)} if isinstance(found, dict) else {}
 
 
-def _retired(document: YamlDocument) -> dict[str, str]:
-    """Return the ids of rows that are gone, with the row that replaces each."""
-    found = document.data.get("retired") if isinstance(document.data, dict) else None
-    return {str(old): str(new) for old, new in found.items()} if isinstance(found, dict) else {}
+def _retired(known: Known) -> dict[str, str]:
+    """Return the rows that are gone of each layer, with the row that replaces each."""
+    retired: dict[str, str] = {}
+    for layer, document in {full.partition("/")[0]: document for full, document in known.items()}.items():
+        found = document.data.get("retired")
+        retired |= {f"{layer}/{old}": f"{layer}/{new}" for old, new in found.items()} if isinstance(found, dict) else {}
+    return retired
 
 
-def _check(below: YamlDocument, above: YamlDocument) -> Iterator[Problem]:
-    known = _rows(below)
-    aliases = {str(alias): name for name, row in known.items() for alias in row.get("aliases") or ()}
-    for name, row in _rows(above).items():
+def _check(known: Known, above: YamlDocument) -> Iterator[Problem]:
+    owners = {name.partition("/")[2]: name.partition("/")[0] for name in known}
+    aliases = {
+        str(alias): (layer, name)
+        for name, layer in owners.items()
+        for alias in _row(known, f"{layer}/{name}", "aliases")
+    }
+    for name, row in rows(above).items():
         parent = str(row.get("inherits", ""))
-        if parent and (not parent.startswith(BELOW) or parent.removeprefix(BELOW) not in known):
-            instead = _retired(below).get(parent.removeprefix(BELOW))
-            what = f"drydock retired the row {parent!r}" if instead else f"unknown row {parent!r}"
-            hint = f"write `inherits: {BELOW}{instead}`, which replaces it" if instead else ""
-            named = [f"{BELOW}{each}" for each in known]
-            yield above.problem((VARIANTS, name, "inherits"), what), hint or nearest(parent, named)
-        elif name in known and parent != f"{BELOW}{name}":
-            hint = f"choose another id, or write `inherits: {BELOW}{name}` to change that row"
-            yield above.problem((VARIANTS, name), f"drydock has a row {name!r}"), hint
+        if parent and parent not in known:
+            instead = _retired(known).get(parent)
+            what = f"{parent.partition('/')[0]} retired the row {parent!r}" if instead else f"unknown row {parent!r}"
+            hint = f"write `inherits: {instead}`, which replaces it" if instead else nearest(parent, known)
+            yield above.problem((VARIANTS, name, "inherits"), what), hint
+        elif name in owners and parent != f"{owners[name]}/{name}":
+            hint = f"choose another id, or write `inherits: {owners[name]}/{name}` to change that row"
+            yield above.problem((VARIANTS, name), f"{owners[name]} has a row {name!r}"), hint
         elif name in aliases:
-            text = f"drydock has an alias {name!r} of the row {aliases[name]!r}"
-            yield above.problem((VARIANTS, name), text), "choose another id"
+            layer, other = aliases[name]
+            yield (
+                above.problem((VARIANTS, name), f"{layer} has an alias {name!r} of the row {other!r}"),
+                "choose another id",
+            )
 
 
-def _with_parents(below: YamlDocument, above: YamlDocument) -> YamlDocument:
+def _row(known: Known, full: str, key: str) -> Any:
+    """Return what a row of a layer says by a key, or an empty list."""
+    return rows(known[full])[full.partition("/")[2]].get(key) or ()
+
+
+def _with_parents(known: Known, below: YamlDocument, above: YamlDocument) -> YamlDocument:
     """Return the lower document with a copy of each row that a row of another id inherits, under that id."""
-    rows, places = dict(_rows(below)), dict(below.places)
-    for name, row in _rows(above).items():
-        parent = str(row.get("inherits", "")).removeprefix(BELOW)
-        if parent and parent != name:
-            rows[name] = {key: value for key, value in rows[parent].items() if key not in _ONE_OWNER}
-            old, new = (VARIANTS, parent), (VARIANTS, name)
-            places |= {(*new, *path[2:]): place for path, place in below.places.items() if path[:2] == old}
-    return YamlDocument(below.name, {**below.data, VARIANTS: rows}, places)
+    found, places = dict(rows(below)), dict(below.places)
+    for name, row in rows(above).items():
+        full = str(row.get("inherits", ""))
+        parent = full.rpartition("/")[2]
+        if full and parent != name:
+            source = known[full]
+            found[name] = {key: value for key, value in rows(source)[parent].items() if key not in _ONE_OWNER}
+            moved = _moved(source, (VARIANTS, parent), (VARIANTS, name))
+            places |= {path: place for path, place in moved.items() if path[2:3] not in _OWNED}
+    return YamlDocument(below.name, {**below.data, VARIANTS: found}, places)
+
+
+def _moved(source: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
+    """Return the places of a value under another path."""
+    return {
+        (*new, *path[len(old) :]): place.within(source.name)
+        for path, place in source.places.items()
+        if path[: len(old)] == old
+    }
+
+
+def _with_additions(project: Project, layer: str, above: YamlDocument) -> YamlDocument:
+    """Return the rows of another project, each with what all images of that project get."""
+    path = project.named[layer] / FILE
+    settings = read_yaml(path, project.shown(path))
+    added = settings.data.get(ADDITIONS) if isinstance(settings.data, dict) else None
+    if not added:
+        return above
+    places: dict[KeyPath, Position] = {}
+    for name in rows(above):
+        places |= _moved(settings, (ADDITIONS,), (VARIANTS, name, ADDITIONS))
+    common = YamlDocument(settings.name, {VARIANTS: {name: {ADDITIONS: added} for name in rows(above)}}, places)
+    return merged((common, with_more_blocks(above)))
+
+
+def with_more_blocks(document: YamlDocument) -> YamlDocument:
+    """Return rows whose lines of a Dockerfile follow those of the project, as in that project itself."""
+    found, places = rows(document), dict(document.places)
+    for name, row in found.items():
+        added = row.get(ADDITIONS)
+        if isinstance(added, dict) and isinstance(added.get(BLOCKS), list):
+            more = {f"{key}{MORE}" if key == BLOCKS else key: value for key, value in added.items()}
+            found[name] = {**row, ADDITIONS: more}
+            old = (VARIANTS, name, ADDITIONS, BLOCKS)
+            places |= _moved(document, old, (*old[:-1], f"{BLOCKS}{MORE}"))
+    return YamlDocument(document.name, {**document.data, VARIANTS: found}, places)

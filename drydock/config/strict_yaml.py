@@ -31,6 +31,8 @@ class Position(NamedTuple):
     source: str | None
     file: str = ""
     """The file, if the document is made of several."""
+    before: Position | None = None
+    """The place of the value that this one replaces, if a lower layer has one."""
 
     def within(self, file: str) -> Position:
         """Return the position in a file, unless it names one."""

@@ -15,8 +15,8 @@ from drydock.core.errors import InputError
 from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT
 
-BELOW = "drydock/"
-"""Before the name of what is drydock's own where a project's files name it."""
+LOWEST = "drydock"
+"""Name of drydock's own layer. NAME/ROW is a row of the layer NAME where a project's files name it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class Project:
     root: Path
     """The highest layer, where files are written."""
     below: tuple[Path, ...] = ()
-    """Lower layers, the nearest first. They are only read."""
+    """Lower layers, the nearest first: those of others, then drydock's own. They are only read."""
+    others: tuple[str, ...] = ()
+    """Names of the layers of others, the nearest first."""
 
     @property
     def layers(self) -> tuple[Path, ...]:
@@ -36,7 +38,13 @@ class Project:
     @property
     def lower(self) -> Project:
         """Return the project of the layers below; there must be one."""
-        return Project(self.below[0], self.below[1:])
+        return Project(self.below[0], self.below[1:], self.others[1:])
+
+    @property
+    def named(self) -> dict[str, Path]:
+        """Return all layers by name, the lowest first; the highest has an empty one."""
+        names = ("", *self.others, LOWEST)
+        return dict(reversed([*zip(names, self.layers, strict=False)]))
 
     def __truediv__(self, name: str) -> Path:
         """Return the file of this name in the highest layer that has it; if none has it, where to write it."""
@@ -89,9 +97,15 @@ class Project:
         """Return how messages name a file: one of a lower layer by its path, so that the reader can open it."""
         return self.name_of(path) if self.is_own(path) else str(path)
 
-    def recorded(self, path: Path) -> str:
-        """Return how documents name a file, on every machine: after drydock/ if it is in a lower layer."""
-        return f"{'' if self.is_own(path) else BELOW}{self.name_of(path)}"
+    def recorded(self, path: Path, after: str = "/") -> str:
+        """Return how documents name a file, on every machine: after drydock/, or another's name, in a lower layer."""
+        owner = self.owner_of(path)
+        return f"{owner}{after if owner else ''}{self.name_of(path)}"
+
+    def owner_of(self, path: Path) -> str:
+        """Return the name of the layer that a file is in."""
+        found = self._layer_of(path)
+        return next((name for name, layer in self.named.items() if layer == found), LOWEST)
 
     def _layer_of(self, path: Path) -> Path | None:
         """Return the layer of a file: the innermost one, as a layer may lie in another."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,6 +29,22 @@ REPOSITORY_VARIABLES = frozenset(
 """Variables that a git hook sets; with them, git would work in the hook's repository."""
 LARGEST_ALLOCATION = str(4 << 30)
 """Bytes that git may allocate at once, so that a small pack cannot fill the memory."""
+
+
+class Limits(NamedTuple):
+    """What one git command may take."""
+
+    seconds: float = TIMEOUT
+    largest: int = 0
+    """Bytes of each file that it writes, where the program prlimit exists; 0 for any size."""
+
+    def around(self, command: list[str]) -> list[str]:
+        """Return a command that the kernel holds to the limit."""
+        held = shutil.which("prlimit") if self.largest else None
+        return [held, f"--fsize={self.largest}", *command] if held else command
+
+
+NO_LIMITS = Limits()
 
 
 class UnprovenError(FetchError):
@@ -71,21 +88,31 @@ def run(  # noqa: PLR0913 - the last four have defaults
     cwd: Path | None = None,
     data: bytes = b"",
     output: IO[bytes] | None = None,
-    timeout: float = TIMEOUT,
+    limits: Limits = NO_LIMITS,
 ) -> bytes:
     """Run git; raise FetchError with the last line of its error output, or DiskFullError."""
-    command = ["git", *SETTINGS, *words]
+    command = limits.around(["git", *SETTINGS, *words])
     said = " ".join(redact(word) if "://" in word else word for word in command[-2:])
     out, err = output or subprocess.PIPE, subprocess.PIPE
     try:
         done = subprocess.run(
-            command, env=env, cwd=cwd, input=data, stdout=out, stderr=err, check=False, timeout=timeout, umask=0o022
+            command,
+            env=env,
+            cwd=cwd,
+            input=data,
+            stdout=out,
+            stderr=err,
+            check=False,
+            timeout=limits.seconds,
+            umask=0o022,
         )
     except FileNotFoundError as error:
         raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{name}: no answer from git within {timeout:g} s: {said}") from error
+        raise FetchError(f"{name}: no answer from git within {limits.seconds:g} s: {said}") from error
     _refuse_signal(f"{name}: {said}", done.returncode)
+    if done.returncode and limits.largest and re.search(rb"invalid index-pack output|signal 25", done.stderr):
+        raise FetchError(f"{name}: {said}: more than {limits.largest >> 20} MiB, or damaged")
     if done.returncode:
         _refuse(f"{name}: {said}", done.stderr.decode(errors="replace").strip() or f"exit {done.returncode}")
     return done.stdout or b""

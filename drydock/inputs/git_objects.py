@@ -21,7 +21,7 @@ from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import disk_full, exclusive
 from drydock.inputs import git
-from drydock.inputs.git import BareRepository, UnprovenError
+from drydock.inputs.git import NO_LIMITS, BareRepository, Limits, UnprovenError
 from drydock.inputs.store import Store, place
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -47,7 +47,14 @@ def path(commit: str, store: Store) -> Path:
     return store.home / "store" / "git" / f"{commit}.pack"
 
 
-def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[str, str]) -> None:
+def fetch(
+    name: str,
+    repository: str,
+    commit: str,
+    store: Store,
+    env: Mapping[str, str],
+    limits: Limits = NO_LIMITS,
+) -> None:
     """Fetch the objects of a commit and of its submodules, unless the store has them. Raises FetchError."""
     final = path(commit, store)
     if final.is_file():
@@ -55,7 +62,7 @@ def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[st
     with _empty_repository(name, store, env) as own:
         if final.is_file():  # another run fetched it while this one waited
             return
-        parts = _parts(own, Part("", commit, repository), lambda part: _fetch_commit(own, part, env))
+        parts = _parts(own, Part("", commit, repository), lambda part: _fetch_commit(own, part, env, limits))
         with _pack(own).open("wb") as file:
             own.run("pack-objects", *PACKING, data=_objects(own, parts), output=file)
         _keep(_pack(own), final)
@@ -90,6 +97,43 @@ def check_out(name: str, commit: str, folder: Path, store: Store, env: Mapping[s
                 f"{name}: commit {commit} has paths that lead out of its folder", *error.problems
             ) from error
         own.run("checkout-index", "--all", tree=folder)
+
+
+class Tree(NamedTuple):
+    """The files of a commit, out of objects that git checked."""
+
+    own: BareRepository
+    sizes: Mapping[str, int]
+    """Path → bytes."""
+    ids: Mapping[str, str]
+    others: tuple[str, ...]
+    """Links and submodules."""
+
+    def read(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the contents of some files, by path."""
+        wanted = [*names]
+        said = self.own.run("cat-file", "--batch", data="".join(f"{self.ids[name]}\n" for name in wanted).encode())
+        found, start = {}, 0
+        for name in wanted:
+            start = said.index(b"\n", start) + 1
+            found[name] = said[start : start + self.sizes[name]]
+            start += self.sizes[name] + 1
+        return found
+
+
+@contextlib.contextmanager
+def tree(name: str, commit: str, store: Store, env: Mapping[str, str]) -> Iterator[Tree]:
+    """Yield the files of a stored commit, to read some of them.
+
+    Raises FetchError if the stored objects are not those of the commit, and then removes them.
+    """
+    with _proven(name, commit, store, env) as (own, _):
+        listing = os.fsdecode(own.run("ls-tree", "-r", "-l", "-z", "--full-tree", commit))
+        entries = [line.partition("\t") for line in listing.split("\0") if line]
+        files = {path: said.split() for said, _, path in entries if said.startswith("100")}
+        sizes = {path: int(words[3]) for path, words in files.items()}
+        others = tuple(path for _, _, path in entries if path not in files)
+        yield Tree(own, sizes, {path: words[2] for path, words in files.items()}, others)
 
 
 def check(name: str, commit: str, store: Store, env: Mapping[str, str]) -> None:
@@ -164,13 +208,15 @@ def _keep(pack: Path, final: Path) -> None:
     temporary.replace(final)
 
 
-def _fetch_commit(own: BareRepository, part: Part, env: Mapping[str, str]) -> None:
+def _fetch_commit(own: BareRepository, part: Part, env: Mapping[str, str], limits: Limits) -> None:
     """Fetch one commit, with the user's own configuration: mirrors, proxies, passwords."""
     variables = git.network_environment(env) | {"GIT_DIR": str(own.folder)}
     if part.folder:  # the address comes from the repository, and not from the user
         variables["GIT_PROTOCOL_FROM_USER"] = "0"
     options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
-    git.run(("fetch", *options, "--end-of-options", part.repository, part.commit), own.name, variables, cwd=own.folder)
+    one_file = ("-c", "fetch.unpackLimit=1") if limits.largest else ()
+    words = (*one_file, "fetch", *options, "--end-of-options", part.repository, part.commit)
+    git.run(words, own.name, variables, cwd=own.folder, limits=limits)
 
 
 # --- what a commit names --------------------------------------------------------------------------------------------

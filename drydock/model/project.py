@@ -27,7 +27,10 @@ class ProjectFile(Record):
     schema_: Literal[1] = Field(alias="schema")
     """Version of this file's format."""
     name: Identifier
-    """Name of the project, for messages."""
+    """Name of the project, for messages, and before its rows where other projects inherit them."""
+    from_: tuple[OneLine, ...] = Field(alias="from", default=(), max_length=32)
+    """Projects of others that lie between drydock's files and this project's, the lowest first: a folder,
+    oci://HOST/NAME@sha256:…, or git+https://HOST/PATH@COMMIT."""
     rows: Literal["all"] | tuple[Identifier, ...] = "all"
     """Rows of drydock's own that the project has next to its own: all, or by id."""
     registry: OneLine = Field(default="", description="Optional: host and path that `publish` pushes to by default.")

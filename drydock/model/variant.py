@@ -42,8 +42,8 @@ from drydock.model.running import Run
 from drydock.model.transfer import KvTransfer, Transfers
 from drydock.model.variables import Variables
 
-Inherited = Annotated[str, StringConstraints(pattern=r"^(drydock/)?[a-z0-9][a-z0-9._-]{0,62}$")]
-"""A name in the same project, or of drydock's own after drydock/."""
+Inherited = Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9._-]{0,62}/)?[a-z0-9][a-z0-9._-]{0,62}$")]
+"""A name in the same project; or, after drydock/ or the name of another project under `from`, one of that."""
 Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]+$")]
 
 # --- shared by several files ----------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ class MatrixRow(Listed):
     """One variant of the matrix."""
 
     inherits: Inherited | None = None
-    """Row of drydock's own, after drydock/, that provides what this one leaves out."""
+    """Row of a lower layer, drydock/ROW or NAME/ROW, that provides what this one leaves out."""
     stack: Identifier
     """Name of a file templates/<accelerator>/stacks/<stack>.yaml, without .yaml."""
     env: Env = {}

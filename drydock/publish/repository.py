@@ -68,7 +68,7 @@ class Repository:
 
     def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
         """Attach a document to a manifest, as an OCI artifact, and return the artifact's manifest."""
-        contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
+        contents = {blob: self.push_bytes(blob) for blob in (b"{}", data)}
         layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
         artifact = to_manifest(
             {
@@ -84,7 +84,8 @@ class Repository:
         self.manifests.refer(artifact)
         return artifact
 
-    def _push_bytes(self, data: bytes) -> dict[str, Any]:
+    def push_bytes(self, data: bytes) -> dict[str, Any]:
+        """Push a small blob; return the digest and size for its descriptor."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         folder = Path(tempfile.gettempdir())
         with disk_full(folder), tempfile.NamedTemporaryFile(prefix="drydock-blob-", dir=folder) as file:

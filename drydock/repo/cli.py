@@ -21,13 +21,14 @@ from invoke.program import Program
 
 from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
-from drydock.config.project import OPTION, VARIABLE, current, read_settings
+from drydock.config.project import OPTION, VARIABLE, find, read_settings
 from drydock.config.renamed import current_option
 from drydock.core.console import emit, log, spelled
 from drydock.core.errors import InputError, nearest
 from drydock.core.paths import PROGRAM
 from drydock.lock.proof import TIERS
 from drydock.repo import version
+from drydock.repo.task_helpers import here
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
@@ -35,7 +36,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("init", "lock", "lock.diff", "update", "upgrade", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
-    "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
+    "Ship it": ("publish", "project.push", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
     "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "release", "release.files",
                         "ci", "ci.changed", "ci.publish", "ci.propose", "ci.variables"),
@@ -145,7 +146,7 @@ def _in_project(arguments: Sequence[str]) -> Sequence[str]:
     if not value:
         raise InputError(f"{OPTION} requires a value", hint=f"write {OPTION} DIR")
     os.environ[VARIABLE] = str(Path(value).absolute())
-    current()
+    find(Path.cwd(), os.environ)
     return arguments[1 if equals else 2 :]
 
 
@@ -197,7 +198,7 @@ def _default_target(words: Sequence[str], contexts: Mapping[str, ParserContext])
     if required[:1] != ["target"] or any(word.partition("=")[0] == "--target" for word in words):
         return []
     typed = len(words) > 1 and not words[1].startswith("-")
-    settings = read_settings(current())
+    settings = read_settings(find(Path.cwd(), os.environ))
     return [f"--target={settings.defaults.target}"] if settings and settings.defaults.target and not typed else []
 
 
@@ -350,4 +351,4 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
 
 
 def _targets() -> set[str]:
-    return {word for variant in read_matrix(current()) for word in (variant.id, variant.accelerator, *variant.aliases)}
+    return {word for variant in read_matrix(here()) for word in (variant.id, variant.accelerator, *variant.aliases)}

@@ -299,5 +299,5 @@ def _registry(base: LockedImageBase, reached: Access, env: Mapping[str, str]) ->
 
 def _git(repository: str, env: Mapping[str, str]) -> str:
     words = ("ls-remote", "--end-of-options", repository, "HEAD")
-    git.run(words, "git", git.network_environment(env), timeout=PATIENCE)
+    git.run(words, "git", git.network_environment(env), limits=git.Limits(PATIENCE))
     return redact(repository)

@@ -13,7 +13,7 @@ from typing import Any
 from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
-from drydock.config.project import current, read_settings
+from drydock.config.project import read_settings
 from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
@@ -48,8 +48,10 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 
 
 def here() -> Project:
-    """Return the project that this command is about. Raises InputError."""
-    return current()
+    """Return the project that this command is about, over those of others. Raises DrydockError."""
+    from drydock.inputs import others  # noqa: PLC0415 - it imports what speaks to registries
+
+    return others.current()
 
 
 def registry_of(given: str) -> str:

@@ -95,8 +95,9 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
     lines = [stack_files(project, row) for row in rows]
     names = dict.fromkeys(name for line in lines for name in line[: line.index(file) + 1])
     if foreign := [name for name in (file, *names) if not project.is_own(name)]:
-        hint = f"write a stack of your own that inherits it: `inherits: drydock/{foreign[0].stem}`"
-        raise InputError(f"--vllm {version}: {foreign[0]} is drydock's own", hint=hint)
+        owner = project.owner_of(foreign[0])
+        hint = f"write a stack of your own that inherits it: `inherits: {owner}/{foreign[0].stem}`"
+        raise InputError(f"--vllm {version}: {foreign[0]} is {owner}'s own", hint=hint)
     before = {name: name.read_bytes().decode() for name in names}
     after = _edited(project, variant, file, names, version)
     written = [path for path, text in after.items() if write_atomically(path, text)]

@@ -12,6 +12,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,7 +150,7 @@ def _at(project: Project, since: str) -> Mapping[str, str]:
         raise InputError(f"{REQUIREMENTS} changed, and with it drydock")
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
         _unpack(project, since, Path(folder))
-        then = Project(Path(folder), project.below)
+        then = replace(project, root=Path(folder))
         return dict(pair for variant in read_matrix(then) for pair in _old(then, variant))
 
 

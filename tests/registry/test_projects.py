@@ -1,0 +1,82 @@
+"""A project that is pushed to a real registry is taken by its digest in another one, without that registry later."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drydock.build import render
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK, read_settings
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.inputs import others
+from drydock.publish import project as publishing
+from tests.support.projects import ACME, VENDOR, write
+from tests.support.servers import Registry
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+
+
+def verb(folder: Path, *words: str, **env: str) -> str:
+    """Run a verb in a project; return what it prints."""
+    command = [sys.executable, str(ROOT / "tasks.py"), *words]
+    path = {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **path, **env}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_row_of_a_pushed_project_is_listed_inherited_and_rendered(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    registry.start()
+    try:
+        vendor = write(tmp_path / "vendor", VENDOR)
+        first, second = (verb(vendor, "project", "push", f"{registry.host}/vendor/rows") for _ in range(2))
+        assert first == second
+        address = first.removeprefix("from: [").removesuffix("]\n")
+        (row,) = json.loads(verb(tmp_path, "matrix", "--from", address, "--json"))["variants"]
+        assert row["id"] == "vendor-next"
+        acme = write(tmp_path / "acme", ACME, address)
+        verb(acme, "matrix")
+    finally:
+        registry.stop()
+    explained = verb(acme, "matrix", "acme-cpu", "--explain")
+    assert "vendor:templates/cpu/stacks/vendor-cpu.yaml:3" in explained
+
+    project = others.over(Project(acme, (ROOT,)), read_settings(Project(acme)))
+    variant = find(read_matrix(project), "acme-cpu")
+    text = render.dockerfile(project, variant)
+    assert "RUN touch /vendor" in text
+    assert "RUN touch /row" in text
+    assert render.own_files(project, variant) == {"project/files/files/motd": b"from the vendor\n"}
+
+
+def test_what_others_could_not_take_is_not_pushed(registry: Registry, tmp_path: Path) -> None:
+    vendor = write(
+        tmp_path / "vendor",
+        {**VENDOR, "matrix.yaml": "schema: 1\nvariants: {x: {stack: none, platforms: [linux/amd64]}}\n"},
+    )
+    acme = others.over(Project(write(tmp_path / "acme", ACME, "../other"), (ROOT,)), None)
+    for project, expected in (
+        (Project(vendor, (ROOT,)), "unknown stack 'none'"),
+        (acme, "from: ../other is a folder, which others do not have"),
+        (DRYDOCK, "found no drydock.yaml"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            publishing.push(project, f"{registry.host}/broken")
+    (vendor / "files" / "motd").unlink()
+    write(vendor, {"matrix.yaml": VENDOR["matrix.yaml"]})
+    with pytest.raises(InputError, match="files/motd"):
+        publishing.push(Project(vendor, (ROOT,)), f"{registry.host}/broken")
