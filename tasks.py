@@ -107,6 +107,8 @@ def images(_: Context, prune: bool = False, yes: bool = False, json: bool = Fals
         "accelerator": "only the variants of this accelerator",
         "unlocked": "only variants with an input that the lock could not pin",
         "proof": "only variants with this tier: rendered, stand-in, packages or hardware",
+        "explain": "print where each row is written; with a target, where each of its values is from",
+        "from_": "list the rows of another project: a folder, oci://HOST/NAME@sha256:… or git+https://HOST/PATH@COMMIT",
     },
 )
 def matrix(
@@ -115,14 +117,20 @@ def matrix(
     accelerator: str = "",
     unlocked: bool = False,
     proof: str = "",
+    explain: bool = False,
+    from_: str = "",
     json: bool = False,
 ) -> None:
     """List the variants, with versions, lock state and verification status."""
     from drydock.repo import tables
 
-    rows = tables.rows(here(), matching(read_matrix(here()), target))
+    project, variants = tables.listed(from_)
+    rows = tables.rows(project, matching(variants, target))
     rows = tables.select(rows, tables.Filter(accelerator, proof, unlocked))
-    emit(dumps({"variants": rows}) if json else tables.text(rows, terminal_columns()))
+    if explain:
+        emit(tables.explained(project, variants, rows, whole=bool(target), json=json))
+    else:
+        emit(dumps({"variants": rows}) if json else tables.text(rows, terminal_columns()))
 
 
 @verb(help=CHECK | JSON)
@@ -454,6 +462,15 @@ def publish(
         here(), target, push.PublishOptions(registry_of(registry), release, channel, dry_run, insecure, *signing)
     )
     emit(dumps(dump(published)) if json else push.report(published))
+
+
+@verb(name="push", positional=["name"], help=JSON | INSECURE | {"name": "REGISTRY/NAME, with or without :TAG"})
+def project_push(_: Context, name: str, insecure: bool = False, json: bool = False) -> None:
+    """Publish your project's rows and files, and print the line with which other projects take them by digest."""
+    from drydock.publish import project
+
+    pushed = project.push(here(), name, insecure=insecure)
+    emit(dumps(dump(pushed)) if json else project.report(pushed))
 
 
 @verb(name="create", default=True, iterable=["target", "model"], help=JSON | CREATE)
@@ -961,8 +978,7 @@ namespace = Collection(
     engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
     inspect, diff, demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    ci=VERBS,
-    model=Collection(model, model_pull),
+    model=Collection(model, model_pull), project=Collection("project", project_push), ci=VERBS,
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,
         topology_up, topology_down, topology_verify,

@@ -9,18 +9,43 @@ from rich.console import Console
 from rich.table import Table
 
 from drydock.build.job import Job
-from drydock.config.matrix import State, describe
+from drydock.config import explain
+from drydock.config.matrix import State, describe, read_matrix
+from drydock.config.rows import own_rows
 from drydock.core.errors import DrydockError, InputError, nearest
 from drydock.core.project import Project
+from drydock.inputs import others
 from drydock.lock import lockfile as locks
 from drydock.lock.proof import TIERS, read_proof
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
+from drydock.repo.task_helpers import here
 
 NARROW = ("id", "aliases", "locked", "proof")
 FOLDED = ("aliases", "locked")
 """Columns whose words may take several lines."""
 COLUMNS = ("id", "aliases", "vllm", "platforms", "locked", "proof")
+
+
+def listed(address: str) -> tuple[Project, list[Variant]]:
+    """Return the project of this command with its variants, or another one, by its address, with its own.
+
+    Raises DrydockError.
+    """
+    if not address:
+        return here(), [*read_matrix(here())]
+    project = others.published(address)
+    own = own_rows(project)
+    return project, [variant for variant in read_matrix(project) if variant.id in own]
+
+
+def explained(
+    project: Project, variants: Iterable[Variant], shown: Iterable[Mapping[str, Any]], *, whole: bool, json: bool
+) -> str:
+    """Return where rows, or all values of them, are from."""
+    chosen = {row["id"] for row in shown}
+    found = [explain.explain(project, variant) for variant in variants if variant.id in chosen]
+    return explain.as_json(found, whole=whole) if json else explain.as_text(found, whole=whole)
 
 
 def rows(project: Project, variants: Iterable[Variant]) -> list[dict[str, Any]]:

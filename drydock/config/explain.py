@@ -1,0 +1,278 @@
+"""Where each value of a row is from: `matrix --explain`. IO (reads).
+
+The files that a row is made of are laid over one another as documents, weakest first, by the one rule of layers.py, and
+the positions that come out are the answer: file, line, and what was replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock.config.layers import MORE, merged, read_layers
+from drydock.config.matrix import ADDED, HOST, MERGED, lineage, read_stacks
+from drydock.config.project import FILE
+from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
+from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate, read_yaml
+from drydock.core.console import as_lines
+from drydock.core.files import dumps
+from drydock.core.project import Project
+from drydock.model.variant import Variant
+
+_TABLES = (*MERGED, "findings", "facts")
+"""Fields that are laid over one another key by key."""
+_LISTS = (*ADDED, "kv_transfer")
+"""Fields whose lists follow one another."""
+_BY_ID = "checks"
+"""A list of which each entry has an id, by which a stronger file replaces it."""
+_MANY = ("facts", "findings")
+"""Tables of which the text has a line for each file."""
+_NO_VALUES = ("schema", "inherits", "accelerator", "summary", "retired")
+"""Keys that are about the file, except a stack's summary."""
+_OF_LISTS = "variables"
+"""A table whose lists follow one another."""
+SHORTENED = 60
+"""Characters of a value in the text."""
+
+
+class Place(NamedTuple):
+    """Where a value is written."""
+
+    layer: str
+    """drydock, the name of another project, or empty for the project's own."""
+    file: str
+    line: int
+    value: str
+    """The value in short."""
+
+    def __str__(self) -> str:
+        return f"{self.layer}{':' if self.layer else ''}{self.file}:{self.line}"
+
+
+class Origin(NamedTuple):
+    """A value of a row, and where it is from."""
+
+    key: str
+    value: Any
+    place: Place
+    replaced: tuple[Place, ...] = ()
+    """What it stands for, the nearest first."""
+
+
+class Explained(NamedTuple):
+    """A row and where its values are from."""
+
+    id: str
+    row: Place
+    inherits: tuple[str, ...]
+    """The row that it inherits, and those that this one does."""
+    stacks: tuple[str, ...]
+    """Its stack's file and those that it inherits from, the nearest first."""
+    values: tuple[Origin, ...]
+
+
+def explain(project: Project, variant: Variant) -> Explained:
+    """Return where each value of a row is from. Raises InputError."""
+    matrix, files = read_rows(project), read_stacks(project)
+    line, _ = lineage(variant.stack, files)
+    row = (VARIANTS, variant.id)
+    inherits = matrix.places.get((*row, "inherits"))
+    replacing = (at for at, name in enumerate(line) if _BY_ID in files[name].document.data)
+    newest = next(
+        (at for at in replacing if _BY_ID not in files[line[at]].adds), len(line)
+    )  # older checks do not count
+    documents = [
+        YamlDocument("", {ADDITIONS: {}, _OF_LISTS: {}}, {}),
+        _settings(project),
+        _shaped(read_layers(project, HOST), (), ("summary",)) if (project / HOST).is_file() else None,
+        _shaped(read_layers(project, f"templates/{variant.accelerator}/accelerator.yaml"), (), ("summary",)),
+        *(
+            _shaped(files[name].document, (), () if place <= newest else (_BY_ID,), files[name].adds)
+            for place, name in reversed([*enumerate(line)])
+        ),
+        _shaped(YamlDocument(matrix.name, {"epoch": matrix.data.get("epoch")}, matrix.places), ()),
+        _shaped(with_more_blocks(matrix), row),
+    ]
+    whole = merged(each for each in documents if each)
+    return Explained(
+        variant.id,
+        _place(project, (inherits or matrix.places[row]).within(matrix.name))._replace(value=""),
+        tuple(old.value for old in _replaced(project, inherits)),
+        tuple(project.recorded(files[name].path, ":") for name in line),
+        tuple(each for key in sorted(whole.data) for each in _origins(project, whole, (key,), whole.data[key])),
+    )
+
+
+class _Whole(NamedTuple):
+    """A value that is replaced as a whole, though it may be a table or a list."""
+
+    value: Any
+
+
+def _shaped(
+    document: YamlDocument, path: KeyPath, without: Sequence[str] = (), adds: Iterable[str] = ()
+) -> YamlDocument:
+    """Return what a file says about a row, in a shape that layers.py lays over weaker files as matrix.py does."""
+    data: dict[str, Any] = {}
+    places: dict[KeyPath, Position] = {(): Position(1, 1, None, document.name)}
+    values: Mapping[str, Any] = document.data
+    for key in path:
+        values = values[str(key)]
+    for field, value in values.items():
+        if field in without or (field in _NO_VALUES and field != "summary"):
+            continue
+        if field == _BY_ID and isinstance(value, list):
+            data[field] = {entry["id"]: _Whole(entry) for entry in value}
+            for number, entry in enumerate(value):
+                places |= _taken(document, (*path, field, number), (field, entry["id"]))
+            places[(field,)] = document.places[(*path, field)].within(document.name)
+            continue
+        if field == _OF_LISTS:
+            more = {key: f"{key}{MORE}" if isinstance(each, list) else key for key, each in value.items()}
+            data[field] = {more[key]: each for key, each in value.items()}
+            for key, name in more.items():
+                places |= _taken(document, (*path, field, key), (field, name))
+            continue
+        name = f"{field}{MORE}" if field in (*_LISTS, *adds) and isinstance(value, list) else field
+        places |= _taken(document, (*path, field), (name,))
+        if field == ADDITIONS or isinstance(value, list):
+            data[name] = value
+        else:
+            is_table = field in _TABLES and isinstance(value, dict)
+            data[field] = {key: _Whole(each) for key, each in value.items()} if is_table else _Whole(value)
+    return YamlDocument(document.name, data, places)
+
+
+def _settings(project: Project) -> YamlDocument | None:
+    """Return what every image of the project gets, if it gets anything."""
+    path = project.root / FILE
+    document = read_yaml(path, FILE) if path.is_file() else None
+    added = document.data.get(ADDITIONS) if document else None
+    if not (document and added):
+        return None
+    return _shaped(YamlDocument(FILE, {ADDITIONS: added}, document.places), ())
+
+
+def _taken(document: YamlDocument, old: KeyPath, new: KeyPath) -> dict[KeyPath, Position]:
+    """Return the places of a value under another path, each with its file."""
+    return {
+        (*new, *path[len(old) :]): place.within(document.name)
+        for path, place in document.places.items()
+        if path[: len(old)] == old
+    }
+
+
+# --- what came out --------------------------------------------------------------------------------------------------
+
+
+def _origins(project: Project, whole: YamlDocument, path: KeyPath, value: Any) -> Iterator[Origin]:
+    """Yield the values at a path: one, or several if they are from several files."""
+    inner = value.value if isinstance(value, _Whole) else value
+    places = {at: place for at, place in whole.places.items() if at[: len(path)] == path}
+    files = {place.file for at, place in places.items() if at != path}
+    if isinstance(value, dict) or (len(files) > 1 and isinstance(inner, dict)):
+        for key, each in inner.items():
+            is_table = isinstance(value, dict)
+            yield from _origins(project, whole, (*path, key), each if is_table else _Whole(each))
+    elif len(files) > 1 and isinstance(inner, list):
+        for number, each in enumerate(inner):
+            yield from _origins(project, whole, (*path, number), _Whole(each))
+    else:
+        place = places.get((*path, "value")) or next(at for at in places.values() if at.file in (files or {at.file}))
+        key = locate("", path, "")[2:-2]
+        yield Origin(key, inner, _place(project, place, inner), tuple(_replaced(project, place.before)))
+
+
+def _replaced(project: Project, before: Position | None) -> Iterator[Place]:
+    while before:
+        yield _place(project, before)
+        before = before.before
+
+
+def _place(project: Project, place: Position, value: Any = None) -> Place:
+    path = project.root / place.file  # one of a lower layer has an absolute name
+    return Place(
+        project.owner_of(path),
+        project.name_of(Path(path)),
+        place.line,
+        place.source or ("" if value is None else _short(value)),
+    )
+
+
+def _short(value: Any) -> str:
+    """Return a value on one line; of a setting, its value without the reason."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in ("value", "text", "folder") if key in value), value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHORTENED else f"{text[: SHORTENED - 1]}…"
+
+
+def as_text(explained: Sequence[Explained], *, whole: bool) -> str:
+    """Return rows as text: each with its values if `whole`, else a line each."""
+    if not whole:
+        width = max((len(each.id) for each in explained), default=0)
+        return as_lines(f"{each.id:{width}}  {each.row}  {_parents(each)}" for each in explained)
+    return "\n".join(as_lines(_lines(each)) for each in explained)
+
+
+def _parents(each: Explained) -> str:
+    row = f"inherits {' < '.join(each.inherits)}, " if each.inherits else ""
+    return f"{row}stack {' < '.join(each.stacks)}"
+
+
+def _lines(explained: Explained) -> Iterator[str]:
+    yield f"{explained.id}  {explained.row}"
+    yield f"  {_parents(explained)}"
+    found = [*_grouped(explained.values)]
+    keys, places = (
+        max(map(len, texts), default=0) for texts in zip(*((it.key, str(it.place)) for it in found), strict=True)
+    )
+    for each in found:
+        yield f"  {each.key:{keys}}  {each.place!s:{places}}  {_short(each.value)}"
+        for old in each.replaced:
+            yield f"  {'':{keys}}  {old!s:{places}}  replaced{f': {_short(old.value)}' if old.value else ''}"
+
+
+def _grouped(values: Iterable[Origin]) -> Iterator[Origin]:
+    """Yield values; those of one list, or of one long table, that are from one file as one."""
+    for (name, *_), group in groupby(values, lambda each: (_table(each.key), *each.place[:2])):
+        first, *others = group
+        if others and name in _MANY:
+            yield Origin(f"{name}.…", f"{len(others) + 1} values", first.place)
+        elif others and first.key.endswith("]"):
+            last = others[-1].key.rpartition("[")[2]
+            yield Origin(f"{first.key[:-1]}…{last}", [each.value for each in (first, *others)], first.place)
+        else:
+            yield from (first, *others)
+
+
+def _table(key: str) -> str:
+    """Return what a key is grouped by: its list, or its long table."""
+    table = key.partition(".")[0]
+    return table if table in _MANY else key.partition("[")[0]
+
+
+def as_json(explained: Sequence[Explained], *, whole: bool) -> str:
+    """Return rows as JSON: each with its values if `whole`."""
+    return dumps({"variants": [_record(each, whole=whole) for each in explained]})
+
+
+def _record(each: Explained, *, whole: bool) -> dict[str, Any]:
+    values = [
+        {
+            "key": it.key,
+            "value": it.value,
+            **_where(it.place),
+            "replaced": [_where(old, old.value) for old in it.replaced],
+        }
+        for it in each.values
+    ]
+    found = {"id": each.id, **_where(each.row), "inherits": list(each.inherits), "stacks": list(each.stacks)}
+    return found | ({"values": values} if whole else {})
+
+
+def _where(place: Place, value: str = "") -> dict[str, Any]:
+    return {"layer": place.layer, "file": place.file, "line": place.line} | ({"value": value} if value else {})
