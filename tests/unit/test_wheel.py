@@ -19,14 +19,14 @@ from drydock.core.paths import ROOT
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 
+pytestmark = pytest.mark.checkout
+
 NOT_INSTALLED = {"bench", "docs", "lint", "release", "requirements", "schema", "test"}
 INPUTS = """
 import json
 from drydock.build.job import BuildOptions, entrypoint_files, prepare
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
-
-pytestmark = pytest.mark.checkout
 print(json.dumps({
     f"{variant.id} {platform}": prepare(DRYDOCK, variant.id, BuildOptions(platform)).inputs_sha256
     for variant in read_matrix(DRYDOCK) for platform in variant.platforms
@@ -191,5 +191,5 @@ def test_what_is_written_goes_into_a_project(installed: Installed, tmp_path: Pat
     (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\n")
     outdated = installed.drydock("render", "--target", "cpu", "--check", cwd=tmp_path)
     assert "hint: change the matrix or the templates and run `drydock render`" in outdated.stderr
-    assert installed.drydock("render", "--target", "cpu", cwd=tmp_path).stderr == f"wrote {name}\n"
+    assert f"wrote {name}\n" in installed.drydock("render", "--target", "cpu", cwd=tmp_path).stderr
     assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
