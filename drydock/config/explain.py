@@ -38,7 +38,7 @@ SHORTENED = 60
 """Characters of a value in the text."""
 
 
-class Place(NamedTuple):
+class WrittenAt(NamedTuple):
     """Where a value is written."""
 
     layer: str
@@ -57,8 +57,8 @@ class Origin(NamedTuple):
 
     key: str
     value: Any
-    place: Place
-    replaced: tuple[Place, ...] = ()
+    place: WrittenAt
+    replaced: tuple[WrittenAt, ...] = ()
     """What it stands for, the nearest first."""
 
 
@@ -66,7 +66,7 @@ class Explained(NamedTuple):
     """A row and where its values are from."""
 
     id: str
-    row: Place
+    row: WrittenAt
     inherits: tuple[str, ...]
     """The row that it inherits, and those that this one does."""
     stacks: tuple[str, ...]
@@ -186,15 +186,15 @@ def _origins(project: Project, whole: YamlDocument, path: KeyPath, value: Any) -
         yield Origin(key, inner, _place(project, place, inner), tuple(_replaced(project, place.before)))
 
 
-def _replaced(project: Project, before: Position | None) -> Iterator[Place]:
+def _replaced(project: Project, before: Position | None) -> Iterator[WrittenAt]:
     while before:
         yield _place(project, before)
         before = before.before
 
 
-def _place(project: Project, place: Position, value: Any = None) -> Place:
+def _place(project: Project, place: Position, value: Any = None) -> WrittenAt:
     path = project.root / place.file  # one of a lower layer has an absolute name
-    return Place(
+    return WrittenAt(
         project.owner_of(path),
         project.name_of(Path(path)),
         place.line,
@@ -274,5 +274,5 @@ def _record(each: Explained, *, whole: bool) -> dict[str, Any]:
     return found | ({"values": values} if whole else {})
 
 
-def _where(place: Place, value: str = "") -> dict[str, Any]:
+def _where(place: WrittenAt, value: str = "") -> dict[str, Any]:
     return {"layer": place.layer, "file": place.file, "line": place.line} | ({"value": value} if value else {})
