@@ -376,6 +376,8 @@ def verify(
         options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
         emit(tasks.verify(here(), reference, options, json=json))
         return
+    if not target:
+        raise InputError("verify: --target is missing", hint="or --reference, for an image in a registry")
     job = prepare(here(), target)
     verified = verify_module.verify(job, builder=builder or None, recording=record)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
@@ -539,7 +541,7 @@ def model(_: Context, name: str, offline: bool = False, json: bool = False) -> N
 
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = build.build(prepare(here(), "cpu", BuildOptions(offline=offline))).image
+    image = build.build(prepare(DRYDOCK, "cpu", BuildOptions(offline=offline))).image
     folder = str(smollm2.make(image, offline=offline))
     emit(dumps({"folder": folder}) if json else f"{folder}\n")
 
@@ -552,9 +554,9 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
     if topology:
         from drydock.prove import demo_topology
 
-        demo_topology.demo(here(), topology)
+        demo_topology.demo(DRYDOCK, topology)
     else:
-        demo_module.demo(here())
+        demo_module.demo(DRYDOCK)
 
 
 @verb(help=TARGET | {"target": OR_AUTO["target"], "root": "recorded host instead of this machine; also after --"})

@@ -127,6 +127,8 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
         if target in variant.replaces:
             hint = f"use --target {variant.id}; `git log -- images/{target}` lists commits with it"
             raise TargetError(f"--target: the row {target!r} is retired: {variant.id} replaces it", hint=hint)
+    if of := [variant.id for variant in variants if variant.accelerator == target]:
+        raise TargetError(f"--target: no default row of {target}", hint=f"name a row: {', '.join(of)}")
     known = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
     begin = [name for name in known if target and name.startswith(target)]
     likely = f"targets that begin with it: {', '.join(begin)}" if begin else _nearest_target(target, known)

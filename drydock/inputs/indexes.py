@@ -106,7 +106,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
 def pips_default() -> str:
     """Return the index that pip uses without configuration, which its help names. Raises FetchError."""
     command = [sys.executable, "-m", "pip", "--isolated", "download", "--help"]
-    env = {"COLUMNS": "1000"}  # otherwise the text has line breaks
+    env = {"COLUMNS": "1000", "HOME": "/"}  # without line breaks; and pip needs a home, which not every user id has
     text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
     found = re.search(r"--index-url <url>.*?\(default (https://[^\s()]+)\)", text)
     if not found:

@@ -191,11 +191,15 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
             yield word
 
 
+UNLESS = {"verify": "--reference", "audit": "--advisories"}
+"""Task → option without which it requires a target."""
+
+
 def _default_target(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> list[str]:
     """Return the option with the project's default target if the line's one task requires a target and has none."""
-    context = contexts[words[0]]
-    required = [argument.name for argument in context.positional_args]
-    if required[:1] != ["target"] or any(word.partition("=")[0] == "--target" for word in words):
+    required = [argument.name for argument in contexts[words[0]].positional_args][:1] == ["target"]
+    given = {word.partition("=")[0] for word in words[1:]}
+    if "--target" in given or not (required or (words[0] in UNLESS and UNLESS[words[0]] not in given)):
         return []
     typed = len(words) > 1 and not words[1].startswith("-")
     settings = read_settings(find(Path.cwd(), os.environ))

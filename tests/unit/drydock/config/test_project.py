@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import licences
-from drydock.config import project
 from drydock.config.project import DRYDOCK, FILE, VARIABLE, find
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.inputs import others
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_defaults_are_variables_unless_the_environment_has_them(
     text = "schema: 1\nname: acme\nmirrors: mirrors.yaml\ndefaults: {store: .cache, model_cache: models}\n"
     (tmp_path / FILE).write_text(text)
     monkeypatch.setattr(os, "environ", {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"})
-    project.current.__wrapped__()
+    others.current.__wrapped__()
     expected = {"DRYDOCK_CACHE": f"{tmp_path}/.cache", "DRYDOCK_MIRRORS": f"{tmp_path}/mirrors.yaml"}
     assert os.environ == {VARIABLE: str(tmp_path), "HF_HUB_CACHE": "/mine"} | expected
 
