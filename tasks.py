@@ -881,7 +881,7 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine, packages, topology or cluster [default: all except the last three]",
+        "kind": "unit, golden, fuzz, engine, packages, topology, cluster or ci [default: the first four]",
         "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",

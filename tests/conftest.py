@@ -23,7 +23,7 @@ from drydock.lock import proof
 from drydock.repo import docs
 from tests.support import damage
 
-KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "engine")
+KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "pipelines", "engine")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

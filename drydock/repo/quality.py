@@ -20,16 +20,19 @@ from drydock.repo import installed
 from drydock.repo.ci import workflow
 
 KINDS = {
-    "unit": "not golden and not fuzz and not engine and not machines",
+    "unit": "not golden and not fuzz and not engine and not machines and not pipelines",
     "golden": "golden",
     "fuzz": "fuzz",
     "engine": "engine and not packages and not cluster",
     "packages": "packages",
     "topology": "machines",
     "cluster": "cluster",
+    "ci": "pipelines",
 }
 """Kind of test → pytest's marker expression."""
-WITH_ENGINE = ("engine", "packages", "topology", "cluster")
+USUAL = {"": "not engine and not machines and not pipelines", "engine": KINDS["engine"]}
+"""What runs without --kind: all that needs no engine, then the engine's."""
+WITH_ENGINE = ("engine", "packages", "topology", "cluster", "ci")
 ENGINE_GROUPS = 3
 """Groups of engine tests that may run side by side (tests/support/groups.py)."""
 
@@ -63,7 +66,7 @@ def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = Fals
         raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
     if not (kind or wheel):
         lint(root)
-    selected = {kind: KINDS[kind]} if kind else {"": "not engine and not machines", "engine": KINDS["engine"]}
+    selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
     with installed.environment(root) if wheel else nullcontext((Path(sys.executable), root)) as (python, folder):
         failed = [

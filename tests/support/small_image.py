@@ -26,7 +26,7 @@ from tests.support.recorded import record
 
 VARIANT = "small-stand-in"
 ROW = "cpu-vllm0.32"
-FOLDERS = ("bench", "drydock", "entrypoints", "templates")
+FOLDERS = ("bench", "drydock", "entrypoints", "policy", "templates")
 FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 
 

@@ -1,20 +1,14 @@
-"""The committed workflow's own steps, run as a script: what changed, build, verify, publish, sign."""
+"""GitHub's workflow: the steps of a release, run as a script: what changed, build, verify, publish, sign."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from drydock.build import build
-from drydock.build.job import prepare
-from drydock.config.project import DRYDOCK
 from drydock.repo.ci import workflow
 from drydock.repo.ci.release import PASSWORD, USER
 from tests.support.git import git
@@ -47,31 +41,6 @@ class Runner:
                 assert done.returncode == 0, f"{step['run']}\n{done.stderr[-3000:]}"
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Small]:
-    """The small repository, committed twice: its entrypoint changed in between."""
-    job = prepare(DRYDOCK, "cpu")
-    build.fetch_contexts(job)  # its base is the real one
-    found = Small(tmp_path, job.lock)
-    (found.root / "inv").write_text(f'#!/bin/sh\nexec {sys.executable} -m invoke "$@"\n')
-    (found.root / "inv").chmod(0o755)
-    (found.root / ".gitignore").write_text("__pycache__/\n")
-    found.invoke("ci").check_returncode()
-    git(found.root, "init", "--quiet", "--initial-branch=main")
-    for text in ("", "# more\n"):
-        with (found.root / "entrypoints" / "core" / "errors.py").open("a") as file:
-            file.write(text)
-        git(found.root, "add", "--all")
-        git(found.root, "commit", "--quiet", "--message=x")
-    yield found
-    names = subprocess.run(
-        ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"drydock/{VARIANT}"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    subprocess.run(["docker", "image", "rm", *names], capture_output=True, check=False)
-
-
-@pytest.mark.slow
 def test_the_steps_build_verify_publish_and_sign_what_changed(
     small: Small, guarded: Registry, key: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,75 @@
+"""A small repository whose CI runs from what changed to what is published."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build
+from drydock.build.job import prepare
+from drydock.config.project import DRYDOCK
+from tests.support.git import git
+from tests.support.keys import key_pair
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
+
+INV = f"""#!/bin/sh
+case "$1" in lint|test) exit 0;; esac # other kinds of tests run these
+exec {sys.executable} -m invoke "$@"
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is of this kind."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.pipelines)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Registry]:
+    """A registry that requires credentials."""
+    found = Registry(tmp_path / "registry", users=True)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A signing key."""
+    return key_pair(tmp_path)
+
+
+def edit(root: Path) -> str:
+    """Change the entrypoint in a commit, and return the commit before it."""
+    before = git(root, "rev-parse", "HEAD")
+    with (root / "entrypoints" / "core" / "errors.py").open("a") as file:
+        file.write("# more\n")
+    git(root, "commit", "--quiet", "--all", "--message=x")
+    return before
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Small]:
+    """The small repository, committed twice: its entrypoint changed in between."""
+    job = prepare(DRYDOCK, "cpu")
+    build.fetch_contexts(job)  # its base is the real one
+    found = Small(tmp_path, job.lock)
+    (found.root / "inv").write_text(INV)
+    (found.root / "inv").chmod(0o755)
+    (found.root / ".gitignore").write_text("__pycache__/\n.gitlab-ci-local/\n")
+    found.invoke("ci").check_returncode()
+    git(found.root, "init", "--quiet", "--initial-branch=main")
+    git(found.root, "remote", "add", "origin", "https://gitlab.example/acme/images.git")
+    git(found.root, "add", "--all")
+    git(found.root, "commit", "--quiet", "--message=x")
+    edit(found.root)
+    yield found
+    listed = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"drydock/{VARIANT}"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run(["docker", "image", "rm", *names], capture_output=True, check=False)

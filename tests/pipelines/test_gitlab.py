@@ -1,0 +1,104 @@
+"""GitLab's pipelines, run by gitlab-ci-local: a release on main, then a merge request that edits the entrypoint."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from drydock.core.paths import cache_home
+from drydock.engine import debian
+from drydock.repo.ci.release import PASSWORD, USER
+from tests.pipelines.conftest import edit
+from tests.support.git import git
+from tests.support.servers import PASSWORD as RIGHT
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
+
+PACKAGES = ("node@22.23.3", "gitlab-ci-local@4.75.1")
+IGNORED = (
+    "CI_PIPELINE_SOURCE", "CI_COMMIT_REF_PROTECTED", "CI_COMMIT_BEFORE_SHA", "CI_MERGE_REQUEST_DIFF_BASE_SHA",
+    "CI_REGISTRY_IMAGE",
+)  # fmt: skip
+"""Variables that a GitLab server sets, and this test instead."""
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    """Return the folder of programs with gitlab-ci-local, and the Node that it needs."""
+    if not shutil.which("npm"):
+        pytest.skip("no npm here, which installs gitlab-ci-local")
+    if not shutil.which("rsync"):
+        debian.install("rsync")
+    folder = cache_home() / "tests" / "-".join(PACKAGES).replace("@", "-")
+    if not (folder / "node_modules" / ".bin" / "gitlab-ci-local").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder), *PACKAGES], check=True)
+    return folder / "node_modules" / ".bin"
+
+
+class Pipelines:
+    """Runs pipelines of the small repository."""
+
+    def __init__(self, small: Small, programs: Path, variables: dict[str, str]) -> None:
+        self.small, self.variables = small, variables
+        self.path = f"{programs}:{os.environ['PATH']}"
+
+    def run(self, **variables: str) -> str:
+        """Run a pipeline to its end, and return what it printed."""
+        given = {**self.variables, **variables, "DRYDOCK_CACHE": str(self.small.cache)}
+        options = [f"--variable={name}={value}" for name, value in given.items()]
+        options += ["--no-color", f"--ignore-predefined-vars={','.join(IGNORED)}"]
+        done = subprocess.run(
+            ["gitlab-ci-local", *options, "--home", str(self.small.cache / "gitlab")],
+            cwd=self.small.root,
+            env={**self.small.environment, "PATH": self.path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1200,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said[-4000:]
+        assert RIGHT not in said
+        return said
+
+
+def passed(said: str) -> set[str]:
+    return set(re.findall(r"^ PASS +\[.*?\] ([\w-]+)", said, re.MULTILINE))
+
+
+def test_a_release_is_published_and_a_request_builds_what_it_changed(
+    small: Small, guarded: Registry, key: Path, programs: Path, tmp_path: Path
+) -> None:
+    docker = str(tmp_path / "docker")
+    pipelines = Pipelines(small, programs, {
+        "CI_REGISTRY_IMAGE": f"{guarded.host}/acme",
+        "DRYDOCK_COSIGN_KEY": str(key), "COSIGN_PASSWORD": "", "DOCKER_CONFIG": docker,
+        USER: "someone", PASSWORD: RIGHT,
+    })  # fmt: skip
+    protected = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_REF_PROTECTED": "true"}
+
+    before = git(small.root, "rev-parse", "HEAD~1")
+    said = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=before)
+    assert passed(said) == {"release-test", "release"}
+    where = f"{guarded.host}/acme/cpu:{VARIANT}-edge"
+    options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
+    verified = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=docker)
+    assert verified.returncode == 0, verified.stderr
+
+    nothing = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=git(small.root, "rev-parse", "HEAD"))
+    assert "ci.publish" not in nothing
+
+    request = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_DIFF_BASE_SHA": edit(small.root)}
+    started = time.monotonic()
+    said = pipelines.run(**request)
+    assert passed(said) == {"test", "changes", "build"}
+    assert f"{VARIANT}: inputs changed" in said
+    sys.stdout.write(f"{said}\na request that edits the entrypoint: {time.monotonic() - started:.0f} s\n")
