@@ -6,9 +6,9 @@ replaced; and a list whose key ends with `+` is added to the list below.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.core.project import Project
@@ -28,51 +28,59 @@ def merged(lowest_first: Iterable[YamlDocument]) -> YamlDocument:
     return reduce(_over, lowest_first)
 
 
+class _Changes(NamedTuple):
+    """What a document changes in the one below, so that all positions are taken in one pass."""
+
+    replaced: set[KeyPath]
+    """Keys whose values it replaces."""
+    added: dict[KeyPath, tuple[KeyPath, int]]
+    """Key of a list that is added → the key of the list below, and the number of its first entry there."""
+
+
 def _over(below: YamlDocument, above: YamlDocument) -> YamlDocument:
     """Lay a document over another."""
     if not (isinstance(below.data, dict) and isinstance(above.data, dict)):
         return above
+    changes = _Changes(set(), {})
+    data = _tables(below.data, above.data, (), changes)
     places = {path: place.within(below.name) for path, place in below.places.items()}
-    data = _tables(below.data, above.data, above, (), places)
-    return YamlDocument(above.name, data, places)
+    return YamlDocument(above.name, data, _places(places, above.places, changes))
 
 
-def _tables(
-    below: Mapping[str, Any],
-    above: Mapping[str, Any],
-    document: YamlDocument,
-    path: KeyPath,
-    places: dict[KeyPath, Position],
-) -> dict[str, Any]:
+def _tables(below: Mapping[str, Any], above: Mapping[str, Any], path: KeyPath, changes: _Changes) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         name, more = key.removesuffix(MORE), key.endswith(MORE)
         old = result.get(name)
         if isinstance(old, dict) and isinstance(value, dict) and not more:
-            result[name] = _tables(old, value, document, (*path, name), places)
+            result[name] = _tables(old, value, (*path, name), changes)
         elif more and isinstance(value, list) and isinstance(old, list | None):
             result[name] = [*(old or ()), *value]
-            _move(document, (*path, key), (*path, name), len(old or ()), places)
+            changes.added[*path, key] = ((*path, name), len(old or ()))
         else:
             result[key] = value
-            _replace(document, (*path, key), places)
+            changes.replaced.add((*path, key))
     return result
 
 
-def _replace(document: YamlDocument, path: KeyPath, places: dict[KeyPath, Position]) -> None:
-    """Take the positions of a value, and below it, from a document."""
-    old = {each: places.pop(each) for each in [*places] if each[: len(path)] == path}
-    places |= {
-        each: place._replace(before=old.get(each, place.before))
-        for each, place in document.places.items()
-        if each[: len(path)] == path
-    }
+def _places(
+    below: dict[KeyPath, Position], above: Mapping[KeyPath, Position], changes: _Changes
+) -> dict[KeyPath, Position]:
+    """Return the position of each value. One that is replaced, or is below such a value, is known as the one before."""
+    old = {path: place for path, place in below.items() if _holder(path, changes.replaced) is not None}
+    places = {path: place for path, place in below.items() if path not in old}
+    for path, place in above.items():
+        if _holder(path, changes.replaced) is not None:
+            places[path] = place._replace(before=old.get(path, place.before))
+        elif (written := _holder(path, changes.added)) is not None:
+            name, first = changes.added[written]
+            if path == written:
+                places.setdefault(name, place)
+            elif isinstance(number := path[len(written)], int):
+                places[*name, first + number, *path[len(written) + 1 :]] = place
+    return places
 
 
-def _move(document: YamlDocument, written: KeyPath, path: KeyPath, first: int, places: dict[KeyPath, Position]) -> None:
-    """Take the positions of entries that are added to a list, whose first one has a number now."""
-    size = len(written)
-    places.setdefault(path, document.places[written])
-    for each, place in document.places.items():
-        if each[:size] == written and len(each) > size and isinstance(each[size], int):
-            places[(*path, first + int(each[size]), *each[size + 1 :])] = place
+def _holder(path: KeyPath, paths: Container[KeyPath]) -> KeyPath | None:
+    """Return the first of a path's beginnings that is one of `paths`."""
+    return next((path[:end] for end in range(len(path) + 1) if path[:end] in paths), None)

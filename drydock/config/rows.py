@@ -101,14 +101,19 @@ def _row(known: Known, full: str, key: str) -> Any:
 def _with_parents(known: Known, below: YamlDocument, above: YamlDocument) -> YamlDocument:
     """Return the lower document with a copy of each row that a row of another id inherits, under that id."""
     found, places = dict(rows(below)), dict(below.places)
+    heirs: dict[str, dict[str, list[str]]] = {}
     for name, row in rows(above).items():
-        full = str(row.get("inherits", ""))
-        parent = full.rpartition("/")[2]
-        if full and parent != name:
-            source = known[full]
-            found[name] = {key: value for key, value in rows(source)[parent].items() if key not in _ONE_OWNER}
-            moved = _moved(source, (VARIANTS, parent), (VARIANTS, name))
-            places |= {path: place for path, place in moved.items() if path[2:3] not in _OWNED}
+        layer, _, parent = str(row.get("inherits", "")).rpartition("/")
+        if parent and parent != name:
+            heirs.setdefault(layer, {}).setdefault(parent, []).append(name)
+            inherited = rows(known[f"{layer}/{parent}"])[parent]
+            found[name] = {key: value for key, value in inherited.items() if key not in _ONE_OWNER}
+    for layer, of in heirs.items():
+        source = known[f"{layer}/{next(iter(of))}"]
+        for path, place in source.places.items():
+            for name in of.get(str(path[1]), ()) if path[:1] == (VARIANTS,) and len(path) > 1 else ():
+                if path[2:3] not in _OWNED:
+                    places[VARIANTS, name, *path[2:]] = place.within(source.name)
     return YamlDocument(below.name, {**below.data, VARIANTS: found}, places)
 
 
