@@ -175,20 +175,23 @@ def lock(
     upgrade_package: Words = NONE,
 ) -> None:
     """Pin all inputs of an image by hash in images/VARIANT/lock.json. Valid pins stay."""
-    from drydock.examine import tasks
-    from drydock.inputs import overrides
-    from drydock.lock import lockfile
-    from drydock.lock.drift import find
-    from drydock.lock.upgrade_policy import Upgrade
-    from drydock.repo import locking
+    if check:
+        from drydock.lock import lockfile
 
-    if advisories:
+        lockfile.read_current(here(), chosen(target))
+    elif advisories:
+        from drydock.examine import tasks
+
         tasks.advisories(here(), chosen(target), database, ignore, json=json)
     elif outdated:
+        from drydock.lock.drift import find
+
         find.outdated(here(), chosen(target), json=json)
-    elif check:
-        lockfile.check_all(here(), chosen(target))
     else:
+        from drydock.inputs import overrides
+        from drydock.lock.upgrade_policy import Upgrade
+        from drydock.repo import locking
+
         again = Upgrade(upgrade, frozenset(upgrade_package))
         options = locking.LockOptions(bool(target), overrides.folders(context), [*map(Path, supplied)], again)
         locking.lock(here(), chosen(target), options, json=json)
@@ -316,7 +319,6 @@ def build(
 ) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build import build as builder_
-    from drydock.build import standins
     from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
     from drydock.repo import locking
@@ -327,6 +329,8 @@ def build(
     if stand_ins and supplied:
         raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
     if stand_ins:
+        from drydock.build import standins
+
         job = standins.stand_in(here(), variant, options)
     else:
         job = locking.job_of(here(), variant, options, locked=locked, given=supplied)

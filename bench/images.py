@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bench import guard, plain_image
 from drydock.build import build, buildx, foundation
-from drydock.build.job import Job, entrypoint_files, prepare
+from drydock.build.job import Job, prepare
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, EngineError
 from drydock.engine import daemon, loading
@@ -96,7 +96,7 @@ EDITED = "cli/cli.py"
 def edited(where: Path, number: int) -> Path:
     """Copy the entrypoint with an additional line in cli/cli.py."""
     entrypoints = where / f"entrypoints-{number}"
-    for name, content in entrypoint_files(DRYDOCK).items():
+    for name, content in DRYDOCK.entrypoint.items():
         (entrypoints / name).parent.mkdir(parents=True, exist_ok=True)
         (entrypoints / name).write_bytes(content + (f"\n# edit {number}\n".encode() if name == EDITED else b""))
     return entrypoints

@@ -20,7 +20,7 @@ from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.paths import ROOT
 from drydock.inputs import fetch
-from drydock.lock import lockfile
+from drydock.lock import lockfile, resolution
 from drydock.model.bases import DebianBase
 from drydock.model.distributions import Layer
 from drydock.model.locked import Lock, LockedWheel
@@ -55,7 +55,7 @@ def _row() -> Variant:
 
 def relock() -> bool:
     """Resolve what the plain image has in addition to drydock's wheels; return whether its lock changed."""
-    resolved, own = lockfile.resolve_variant(variant(), None), {wheel.name for wheel in wheels(ours())}
+    resolved, own = resolution.resolve_variant(variant(), None), {wheel.name for wheel in wheels(ours())}
     return lockfile.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name not in own]))
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import buildx, checkouts, foundation, plan, routes
-from drydock.build.job import ATTACHED, Job, entrypoint_files, layouts_lock
+from drydock.build.job import ATTACHED, Job, layouts_lock
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
 from drydock.engine import daemon, loading
-from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.record import Record
 from drydock.oci import layout as oci
@@ -42,9 +41,11 @@ class Built(Record):
 
 def fetch_contexts(job: Job, without: Collection[str] = ()) -> dict[str, str]:
     """Fetch a job's inputs into the store, except for the contexts `without`; return the named build contexts."""
+    from drydock.inputs import fetch  # noqa: PLC0415 - it imports what speaks to servers; most builds fetch nothing
+
     skipped = {*job.context_overrides, *without}
     pinned = fetch.fetch(job.project, job.variant, job.lock, job.platform, offline=job.offline, without=skipped)
-    entrypoints = default_store().folder({}, entrypoint_files(job.project))
+    entrypoints = default_store().folder({}, job.project.entrypoint)
     return {**pinned, "entrypoints": str(entrypoints), **job.context_overrides}
 
 

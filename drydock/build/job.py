@@ -42,8 +42,6 @@ class BuildOptions(NamedTuple):
 
 
 DEFAULTS = BuildOptions()
-ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.json", "*.dist-info/*")
-"""Files of entrypoints/ that are in an image: modules, scripts, pages, lists, the plugin's metadata."""
 OWN = "drydock/"
 """Beginning of the name of each image that was built here from what its lock pins."""
 STAND_IN = "io.drydock.stand-in"
@@ -86,8 +84,7 @@ class Job:
     @cached_property
     def inputs_sha256(self) -> str:
         """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
-        own = {f"entrypoints/{name}": text for name, text in entrypoint_files(self.project).items()}
-        return self._checksum(self.sources | own, self.context_overrides)
+        return self._checksum(self.sources, self.project.entrypoint_hashes, self.context_overrides)
 
     @property
     def stand_in_labels(self) -> dict[str, str]:
@@ -140,15 +137,18 @@ class Job:
         """Return the folder of the foundation's OCI layout, whether it was built or not."""
         recipe = foundation.recipe(self.sources[render.DOCKERFILE].decode())
         contexts = {name: value for name, value in self.context_overrides.items() if name != "entrypoints"}
-        key = self._checksum({"Dockerfile": recipe.encode()}, contexts)
+        key = self._checksum({render.DOCKERFILE: recipe.encode()}, {}, contexts)
         return layouts_folder(self.variant.id, self.platform, "foundations") / key
 
-    def _checksum(self, files: Mapping[str, bytes], context_overrides: Mapping[str, str]) -> str:
-        """Return the checksum of some files and contexts, and of what else every image of this job depends on."""
-        tools = {f"tools/{path.name}": path.read_bytes() for path in self.project.glob("templates/tools/*.py")}
-        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in {**files, **tools}.items()}
+    def _checksum(
+        self, files: Mapping[str, bytes], entrypoint: Mapping[str, str], context_overrides: Mapping[str, str]
+    ) -> str:
+        """Return the checksum of files, the entrypoint's hashes and contexts, and what every image depends on."""
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         hashes |= {f"context {name}": overrides.identity(value) for name, value in context_overrides.items()}
-        return plan.inputs_sha256(self.variant, self.lock, self.platform, hashes)
+        return plan.inputs_sha256(
+            self.variant, self.lock, self.platform, {**hashes, **entrypoint, **self.project.tool_hashes}
+        )
 
 
 def prepare(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:
@@ -190,12 +190,6 @@ def recorded_digest(project: Project, variant: str, lock: Lock, platform: str, i
     shown = proof.read_proof(project, variant)
     tested = shown.digest if shown and shown.inputs_sha256 == inputs_sha256 else ""
     return committed_digest(lock, platform, inputs_sha256) or tested or None
-
-
-def entrypoint_files(project: Project) -> dict[str, bytes]:
-    """Return the files of the entrypoint that every image gets, by path."""
-    found = sorted(path for pattern in ENTRYPOINT for path in project.glob(f"entrypoints/**/{pattern}"))
-    return {project.name_of(path).removeprefix("entrypoints/"): path.read_bytes() for path in found}
 
 
 def image_name(variant: str, digest: str) -> str:

@@ -32,12 +32,14 @@ def pin_missing(job: Job, *, refused: str = "", given: Sequence[Path] = (), env:
         return job
     if refused:
         raise UnresolvedError(*_lines(job, refused), hint=_allowed(job, refused))
+    from drydock.lock import resolution  # noqa: PLC0415 - it imports what speaks to servers; few builds pin anything
+
     path = lockfile.path_of(job.project, job.variant.id)
     job.project.check_writable(f"images/{job.variant.id}/lock.json")
-    with exclusive(lockfile.resolving(env)):
+    with exclusive(resolution.resolving(env)):
         before = lockfile.read_lock(path)  # again: another run may have pinned it
         lockfile.check(job.variant, before)
-        lock = lockfile.fill(job.variant, before, job.platform, job.context_overrides, folders, env)
+        lock = resolution.fill(job.variant, before, job.platform, job.context_overrides, folders, env)
         written = lockfile.write_own(job.project, lock)
     for line in _pinned(before.platforms[job.platform], lock.platforms[job.platform]):
         log(f"pinned {line}")

@@ -387,6 +387,8 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
 
 def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     """Check that something of each index is required: otherwise nothing would come from it."""
+    if not stack.indexes:
+        return
     lines = [*(stack.requirements or ()), *(item.requirement for item in stack.overrides), *stack.build_requirements]
     required = {canonicalize_name(Requirement(line).name) for line in lines}
     for number, index in enumerate(stack.indexes):

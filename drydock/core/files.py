@@ -44,7 +44,7 @@ def compact(value: Any) -> str:
 
 def checksum(value: Any) -> str:
     """Return the sha256 of a JSON value in canonical form."""
-    return hashlib.sha256(compact(value).encode()).hexdigest()
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def loads(data: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

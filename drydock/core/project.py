@@ -6,8 +6,10 @@ layer stands for the file of the same name below; what YAML files of several lay
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from drydock import INSTALLED
@@ -17,11 +19,16 @@ from drydock.core.paths import ROOT
 
 LOWEST = "drydock"
 """Name of drydock's own layer. NAME/ROW is a row of the layer NAME where a project's files name it."""
+ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.json", "*.dist-info/*")
+"""Files of entrypoints/ that are in an image: modules, scripts, pages, lists, the plugin's metadata."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """The folders of a project. `/` and `glob` are those of a path, through all layers."""
+    """The folders of a project. `/` and `glob` are those of a path, through all layers.
+
+    What every image depends on is read once: another record of the same project reads it again.
+    """
 
     root: Path
     """The highest layer, where files are written."""
@@ -58,6 +65,23 @@ class Project:
         """Yield the files that match in any layer, by name; of one name only that of the highest layer."""
         found = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
         yield from (found[name] for name in sorted(found))
+
+    @cached_property
+    def entrypoint(self) -> Mapping[str, bytes]:
+        """Return the files of the entrypoint that every image gets, by path; read once for all images."""
+        found = sorted(path for pattern in ENTRYPOINT for path in self.glob(f"entrypoints/**/{pattern}"))
+        return {self.name_of(path).removeprefix("entrypoints/"): path.read_bytes() for path in found}
+
+    @cached_property
+    def entrypoint_hashes(self) -> Mapping[str, str]:
+        """Return the SHA-256 of each file of the entrypoint."""
+        return {f"entrypoints/{name}": hashlib.sha256(content).hexdigest() for name, content in self.entrypoint.items()}
+
+    @cached_property
+    def tool_hashes(self) -> Mapping[str, str]:
+        """Return the SHA-256 of each program that runs while an image is built; read once for all images."""
+        tools = self.glob("templates/tools/*.py")
+        return {f"tools/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in tools}
 
     @property
     def is_installed(self) -> bool:

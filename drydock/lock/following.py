@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from drydock.core.differences import differences
 from drydock.core.files import checksum
-from drydock.lock import lockfile, pin, staleness
+from drydock.lock import lockfile, staleness
+from drydock.lock.layers import split
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.record import dump
 from drydock.model.variant import Variant
@@ -63,7 +64,7 @@ def _follow(variant: Variant, pins: LockedPlatform, other: LockedPlatform, befor
     own = {name for name, _, _ in differences(_checksums(pins), before)}
     mine, theirs = _wheels(pins), _wheels(other)
     found = ((mine if name in own else theirs).get(name) for name in sorted({*mine, *theirs}))
-    layers = pin.split(variant, [wheel for wheel in found if wheel])
+    layers = split(variant, [wheel for wheel in found if wheel])
     parts = {part: getattr(other, part) for part in PARTS if part not in own}
     new = pins.model_copy(update={**parts, "layers": layers, "image": None})
     return pins if new == pins.model_copy(update={"image": None}) else new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from drydock.core.console import log
@@ -14,6 +14,7 @@ from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
 from drydock.lock import upgrade_policy
+from drydock.lock.layers import split
 from drydock.lock.upgrade_policy import Kept
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
@@ -72,19 +73,6 @@ def resolve_platform(
         supplied=dict(_supplied(place, folders, pinned, unresolved)),
         unresolved=unresolved,
     )
-
-
-def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
-    """Assign wheels to the variant's layers: to the layer that names them, otherwise to the one that names none."""
-    named = {name: layer.name for layer in variant.layers for name in layer.distributions}
-    rest = next((layer.name for layer in variant.layers if not layer.distributions), "")
-    absent = sorted(set(named) - {wheel.name for wheel in wheels}) if wheels else []
-    if absent:
-        log(f"{variant.id}: a layer names distributions that are not required: {', '.join(absent)}")
-    return {
-        layer.name: tuple(wheel for wheel in wheels if named.get(wheel.name, rest) == layer.name)
-        for layer in variant.layers
-    }
 
 
 # --- wheels ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ Source = Annotated[OneLine, Field(description="Manual, vendor page or measuremen
 class Record(BaseModel):
     """Immutable; unknown keys are errors. The text below a field becomes its description in the JSON Schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 class Setting(Record):

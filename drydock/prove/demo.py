@@ -19,7 +19,7 @@ from drydock.build.job import Job, committed_digest, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import resolution
 from drydock.model.variant import Variant
 from drydock.prove import smollm2
 
@@ -54,7 +54,7 @@ def demo(project: Project) -> None:
 def build_or_relock(
     project: Project,
     make: Callable[[Job], build.Built] = build.build,
-    relock: Callable[[Project, Sequence[Variant]], object] = lockfile.take_newest,
+    relock: Callable[[Project, Sequence[Variant]], object] = resolution.take_newest,
 ) -> tuple[Job, build.Built]:
     """Build from the lock. If no mirror has a pinned input any more, log a warning, lock again and build."""
     job = prepare(project, TARGET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from drydock.config.matrix import read_retired
 from drydock.core import errors
@@ -30,15 +31,18 @@ def begin(name: str) -> str:
 
 def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     """Return the text of each page that is generated, or has generated tables. Raises StaleError for a missing one."""
-    partly = {path: filled(path, own) for path, own in marked(project, variants).items()}
-    return partly | reference.pages(project, variants, read_retired(project))
+    rows = tables.rows(project, variants)
+    partly = {path: filled(path, own) for path, own in marked(project, variants, rows).items()}
+    return partly | reference.pages(project, variants, rows, read_retired(project))
 
 
-def marked(project: Project, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
+def marked(
+    project: Project, variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]]
+) -> dict[Path, dict[str, str]]:
     """Return each page that holds generated tables, with its tables by name. They are drydock's own pages."""
     if project.below:
         return {}
-    found = {project / "README.md": {"accelerators": accelerators(project, variants)}}
+    found = {project / "README.md": {"accelerators": accelerators(variants, rows)}}
     if (project / "docs/build.md").is_file():
         found[project / "docs/build.md"] = {"exit codes": exit_codes()}
     if any(variant.caches for variant in variants):
@@ -101,23 +105,28 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= _MOST_NAMES else f"see [tests/models](../{ARCHITECTURES})"
 
 
-def accelerators(project: Project, variants: Iterable[Variant]) -> str:
+def accelerators(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a line for each accelerator: how many of its images tests have shown to work, and how far."""
+    shown = {row["id"]: row["proof"] for row in rows}
     own: dict[str, list[Variant]] = {}
     for variant in (each for each in variants if each.serves):
         own.setdefault(variant.accelerator, []).append(variant)
-    rows = [
-        (f"[{each[0].title}](docs/{name}.md)", ", ".join(_targets(name, each)), _versions(each), *_tiers(project, each))
+    lines = [
+        (
+            f"[{each[0].title}](docs/{name}.md)",
+            ", ".join(_targets(name, each)),
+            _versions(each),
+            *_tiers([shown[variant.id] for variant in each]),
+        )
         for name, each in sorted(own.items())
     ]
-    total = ("all", "", "", *_tiers(project, [variant for each in own.values() for variant in each]))
-    return table(("accelerator", "targets", "vLLM", "images", *reversed(TIERS)), [*rows, total])
+    total = ("all", "", "", *_tiers([shown[variant.id] for each in own.values() for variant in each]))
+    return table(("accelerator", "targets", "vLLM", "images", *reversed(TIERS)), [*lines, total])
 
 
-def _tiers(project: Project, variants: Sequence[Variant]) -> Iterable[str]:
+def _tiers(shown: Sequence[str]) -> Iterable[str]:
     """Yield the number of images, and how many have each tier, the strongest first."""
-    yield str(len(variants))
-    shown = [tables.state(project, variant).proof for variant in variants]
+    yield str(len(shown))
     yield from (str(shown.count(tier) or "") for tier in reversed(TIERS))
 
 

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from drydock.build import build, pins, render
 from drydock.build.job import BuildOptions, Job, prepare
-from drydock.bundle.inputs import fetch_base
 from drydock.config.matrix import read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedError
@@ -23,8 +22,6 @@ from drydock.lock import lock_diff, lockfile, upgrade_policy
 from drydock.lock.upgrade_policy import NOTHING_NEW, Upgrade
 from drydock.model.locked import NOTHING, Lock, LockedImageBase, SuppliedFolders
 from drydock.model.variant import SourceCode, Variant
-from drydock.repo import docs
-from drydock.repo.ci import workflow
 
 OPERATORS = "only an operator has"
 """How a lock says that an input is in no registry and no index."""
@@ -55,6 +52,8 @@ def job_of(
 
 def fetch(job: Job) -> dict[str, str]:
     """Fetch everything that a job's lock pins, the base image too; return the build contexts. Raises FetchError."""
+    from drydock.bundle.inputs import fetch_base  # noqa: PLC0415 - a build does not need it
+
     base = job.pins.base
     if isinstance(base, LockedImageBase) and not job.offline and "base" not in job.context_overrides:
         fetch_base(base, job.platform, default_store())
@@ -85,10 +84,12 @@ def lock(project: Project, variants: Sequence[Variant], options: LockOptions, *,
 
     Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
     """
+    from drydock.lock import resolution  # noqa: PLC0415 - it imports what speaks to servers; a build needs none of it
+
     before = {variant.id: lockfile.read_previous(lockfile.path_of(project, variant.id)) for variant in variants}
     _check_upgrade(options.upgrade, before.values())
     folders = {**_offered(variants, options.given), **options.folders}
-    written = lockfile.resolve_and_write(project, variants, folders, options.env, options.upgrade)
+    written = resolution.resolve_and_write(project, variants, folders, options.env, options.upgrade)
     after = {variant.id: lockfile.read_lock(lockfile.path_of(project, variant.id)) for variant in variants}
     changes = {name: lock_diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
     for name, text in changes.items():
@@ -207,6 +208,9 @@ def say_stale(project: Project) -> tuple[str, ...]:
 
 def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each command with the files that it must write. The CI files follow from locks that are current."""
+    from drydock.repo import docs  # noqa: PLC0415 - few builds pin anything
+    from drydock.repo.ci import workflow  # noqa: PLC0415 - as above
+
     variants = read_matrix(project)
     old = [variant for variant in variants if lockfile.problems(project, variant)]
     for variant in old:

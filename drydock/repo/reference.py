@@ -26,11 +26,13 @@ LONG = 60
 _Row = tuple[str, ...]
 
 
-def pages(project: Project, variants: Sequence[Variant], retired: Sequence[Retired]) -> dict[Path, str]:
-    """Return each page with its text."""
+def pages(
+    project: Project, variants: Sequence[Variant], rows: Iterable[Mapping[str, Any]], retired: Sequence[Retired]
+) -> dict[Path, str]:
+    """Return each page with its text. `rows` are those of `matrix`."""
     names = sorted({variant.accelerator for variant in variants})
     owners = owners_of(variants)
-    found = {"images": images(project, variants), "findings": findings(variants, owners, retired)}
+    found = {"images": images(variants, rows), "findings": findings(variants, owners, retired)}
     found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
     return {project.root / FOLDER / f"{name}.md": text for name, text in found.items()}
 
@@ -52,14 +54,14 @@ Every image builds without network, unless the table says otherwise.
 """
 
 
-def images(project: Project, variants: Iterable[Variant]) -> str:
+def images(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the page of images: a table for each accelerator."""
     own: dict[str, list[Mapping[str, Any]]] = {}
     titles = {variant.accelerator: variant.title for variant in variants}
-    for row in tables.rows(project, variants):
+    for row in rows:
         own.setdefault(row["accelerator"], []).append(row)
     head = ("image", "aliases", "vLLM", "base", "platforms", "locked", "tier")
-    parts = (f"\n## {titles[name]}\n\n{table(head, map(_image, rows))}" for name, rows in sorted(own.items()))
+    parts = (f"\n## {titles[name]}\n\n{table(head, map(_image, each))}" for name, each in sorted(own.items()))
     return _IMAGES + "".join(parts)
 
 

@@ -197,7 +197,6 @@ def _old_names(state: ReleaseState) -> Iterator[Problem]:
 def _generated(state: ReleaseState) -> Iterator[Callable[[], None]]:
     """Yield what raises an error if a generated file is not as committed, or a link leads nowhere."""
     project, variants = state.project, state.variants
-    yield lambda: lockfile.check_all(project, variants)
     yield lambda: _each(project, variants)
     yield lambda: schema.check(project.root)
     yield lambda: docs.check(project, variants, state.outdated)

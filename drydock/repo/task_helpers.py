@@ -19,6 +19,7 @@ from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
 from drydock.core.paths import PROGRAM
 from drydock.core.project import Project
+from drydock.inputs import others
 from drydock.model.variant import Variant
 
 INTERRUPTED = 130
@@ -49,8 +50,6 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 
 def here() -> Project:
     """Return the project that this command is about, over those of others. Raises DrydockError."""
-    from drydock.inputs import others  # noqa: PLC0415 - it imports what speaks to registries
-
     return others.current()
 
 

@@ -14,7 +14,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import lockfile, resolution
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.repo import docs, locking, row_record
@@ -72,7 +72,7 @@ def lock_and_render(
 
     `kept` has the pins to start from, see `resolve_and_write`; `upgraded` is as in `row_record.write`.
     """
-    written = lockfile.resolve_and_write(project, [variant], kept=kept)
+    written = resolution.resolve_and_write(project, [variant], kept=kept)
     lock = lockfile.read_lock(lockfile.path_of(project, variant.id))
     if missing := locking.unresolved({variant.id: lock}):
         errors.append(locking.unresolved_error(missing))

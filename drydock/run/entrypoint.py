@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import render
-from drydock.build.job import entrypoint_files
 from drydock.core.errors import HostError, InputError
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
@@ -82,7 +81,7 @@ def _image_side(project: Project) -> Path:
     layers = [layer for layer in project.layers if (layer / "entrypoints").is_dir()]
     if len(layers) == 1:
         return layers[0]
-    return default_store().folder({}, {f"entrypoints/{name}": text for name, text in entrypoint_files(project).items()})
+    return default_store().folder({}, {f"entrypoints/{name}": text for name, text in project.entrypoint.items()})
 
 
 def become(project: Project, variant: Variant, words: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import zstandard
 
 from drydock.build import render
-from drydock.build.job import BuildOptions, Job, entrypoint_files, prepare
+from drydock.build.job import BuildOptions, Job, prepare
 from drydock.build.standins import wheel
 from drydock.config import matrix
 from drydock.config.project import DRYDOCK
@@ -161,7 +161,7 @@ class LocalRepository:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         site |= self._alias()
         profile = render.profile_text(self.variant).encode()
-        own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(Project(self.root)).items()}
+        own = {f"opt/drydock/entrypoints/{name}": data for name, data in Project(self.root).entrypoint.items()}
         filler = hashlib.shake_128(self._salt.encode()).digest(self._size)
         own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm-flags.json": filler}
         return [_debian(pins.base), site, own]

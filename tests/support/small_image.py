@@ -20,7 +20,7 @@ from drydock.core.paths import ROOT, cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
-from drydock.lock.pin import split
+from drydock.lock.layers import split
 from drydock.model.locked import Lock, LockedWheel
 from tests.support.recorded import record
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.checkout
 NOT_INSTALLED = {"bench", "docs", "lint", "release", "requirements", "schema", "test"}
 INPUTS = """
 import json
-from drydock.build.job import BuildOptions, entrypoint_files, prepare
+from drydock.build.job import BuildOptions, prepare
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 print(json.dumps({

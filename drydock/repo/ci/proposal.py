@@ -19,7 +19,7 @@ from drydock.examine.advisories import find as known
 from drydock.examine.advisories.databases import Database, OsvService
 from drydock.examine.advisories.record import Advisories, changes
 from drydock.examine.advisories.record import text as summary
-from drydock.lock import lockfile, proof
+from drydock.lock import lockfile, proof, resolution
 from drydock.lock.drift.ask import LiveUpstream, Upstream
 from drydock.lock.drift.find import find, raise_if_found
 from drydock.lock.drift.record import Drift, text
@@ -128,7 +128,7 @@ def relock(project: Project, variants: Sequence[Variant]) -> list[Path]:
     for variant in variants:
         path = lockfile.path_of(project, variant.id)
         old, old_bytes = lockfile.read_lock(path), path.read_bytes()
-        written = lockfile.take_newest(project, [variant])
+        written = resolution.take_newest(project, [variant])
         if not written:
             continue
         new = lockfile.read_lock(written[0])

@@ -12,10 +12,11 @@ from drydock.attest import components
 from drydock.build import render, verify
 from drydock.config import mirrors
 from drydock.config.matrix import find, read_matrix
-from drydock.config.project import DRYDOCK, current
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.inputs.others import current
 from drydock.repo import task_helpers
 
 CPU = "cpu-vllm0.32"

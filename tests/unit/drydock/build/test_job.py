@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.build.job import BuildOptions, choose_platform, entrypoint_files, prepare
+from drydock.build.job import BuildOptions, choose_platform, prepare
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -40,7 +40,11 @@ def test_nothing_else_of_the_folder_goes_in(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
 
-    assert entrypoint_files(Project(tmp_path)) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
+    project = Project(tmp_path)
+    assert project.entrypoint == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
+    (tmp_path / "entrypoints/a.py").write_text("changed")
+    assert project.entrypoint["a.py"] == b"a.py", "read once: every image of a command has the same entrypoint"
+    assert Project(tmp_path).entrypoint["a.py"] == b"changed"
 
 
 def test_a_changed_copy_of_a_job_has_its_own_checksum_and_layout(tmp_path: Path) -> None:
@@ -84,4 +88,4 @@ def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tm
 def test_an_image_gets_every_file_of_the_entrypoint() -> None:
     listed = subprocess.run(["git", "ls-files", "entrypoints"], cwd=ROOT, capture_output=True, text=True, check=True)
     committed = {path.removeprefix("entrypoints/") for path in listed.stdout.splitlines()}
-    assert set(entrypoint_files(DRYDOCK)) == committed
+    assert set(DRYDOCK.entrypoint) == committed

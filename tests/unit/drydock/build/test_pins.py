@@ -24,6 +24,7 @@ from drydock.core.errors import FetchError, InputError, UnresolvedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
+from drydock.inputs.uv import ResolveRequest
 from drydock.lock import lockfile
 from drydock.lock.upgrade_policy import Upgrade
 from drydock.model.locked import LockedImageBase
@@ -326,7 +327,7 @@ def test_a_new_requirement_moves_no_other_pin(
     monkeypatch.setattr(site, "variant", lambda _: small)
     for line in ("app==1.0", "uv==0"):
         site.publish(line)
-    monkeypatch.setattr("drydock.lock.pin.tool_request", lambda: lockfile.pinning.ResolveRequest(("uv",)))
+    monkeypatch.setattr("drydock.lock.pin.tool_request", lambda: ResolveRequest(("uv",)))
     old = lockfile.read_lock(site.path("cpu-text"))
     empty = old.platforms[AMD64].model_copy(update={"layers": {}, "tools": ()})
     lockfile.write_lock(site.path("cpu-text"), old.model_copy(update={"platforms": {AMD64: empty}}))
@@ -399,7 +400,7 @@ def test_fetch_brings_the_base_image_and_offline_asks_for_it(site: Site, monkeyp
     site.offer("gaudi2")
     pinned = job(site, "gaudi2")
     brought: list[object] = []
-    monkeypatch.setattr(locking, "fetch_base", lambda base, *_: brought.append(base.digest))
+    monkeypatch.setattr("drydock.bundle.inputs.fetch_base", lambda base, *_: brought.append(base.digest))
     monkeypatch.setattr(build, "fetch_contexts", lambda _: {"base": f"docker-image://x@{pinned.pins.base.digest}"})
     locking.fetch(pinned)
     assert brought == [pinned.pins.base.digest]

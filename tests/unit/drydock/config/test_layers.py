@@ -18,7 +18,7 @@ from drydock.config.strict_yaml import parse_yaml
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import lockfile, resolution
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.lock.proof import Proof, write_proof
 from drydock.model.locked import Lock
@@ -223,18 +223,18 @@ def test_what_is_written_is_written_into_the_project(
     project = Project(tmp_path / "mine", (copy,))
     variant = find(read_matrix(project), "cpu")
     before, committed = contents(copy), read_lock(path_of(project, CPU))
-    monkeypatch.setattr(lockfile, "resolve_variant", lambda *_: committed)
+    monkeypatch.setattr(resolution, "resolve_variant", lambda *_: committed)
     env = {"DRYDOCK_CACHE": str(tmp_path / "cache")}
 
-    assert lockfile.resolve_and_write(project, [variant], env=env) == []
+    assert resolution.resolve_and_write(project, [variant], env=env) == []
     assert render.write(project, variant, committed) == []
     assert contents(project.root) == {}
 
     pins = {name: each.model_copy(update={"tools": ()}) for name, each in committed.platforms.items()}
     changed = committed.model_copy(update={"platforms": pins})
-    monkeypatch.setattr(lockfile, "resolve_variant", lambda *_: changed)
+    monkeypatch.setattr(resolution, "resolve_variant", lambda *_: changed)
     folder = project.root / "images" / CPU
-    assert lockfile.resolve_and_write(project, [variant], env=env) == [folder / "lock.json"]
+    assert resolution.resolve_and_write(project, [variant], env=env) == [folder / "lock.json"]
     other = variant.model_copy(update={"summary": "ours"})
     assert render.write(project, other, changed) == [folder / "Dockerfile"]
     assert write_proof(project, CPU, Proof(date="2026-11-25", digest="", inputs_sha256="0" * 64, shown={}))
@@ -255,7 +255,7 @@ def test_locking_again_changes_nothing_below(copy: Path, tmp_path: Path, monkeyp
             for name, each in committed.platforms.items()
         }
         found = committed.model_copy(update={"platforms": pins})
-        monkeypatch.setattr(lockfile, "take_newest", lambda *_, found=found: [lockfile.write_own(project, found)])
+        monkeypatch.setattr(resolution, "take_newest", lambda *_, found=found: [lockfile.write_own(project, found)])
         proposal.relock(project, [variant])
         assert path_of(project, CPU).is_relative_to(project.root) == kept
     assert not (project.root / "images" / CPU / "proof.json").exists()
@@ -289,9 +289,9 @@ def test_a_new_row_starts_from_the_pins_of_the_row_that_it_inherits(
         previous.append(old)
         return read_lock(path_of(DRYDOCK, CPU)).model_copy(update={"variant": variant.id})
 
-    monkeypatch.setattr(lockfile, "resolve_variant", resolve)
+    monkeypatch.setattr(resolution, "resolve_variant", resolve)
     variants = read_matrix(project)
-    lockfile.resolve_and_write(project, [find(variants, "acme"), find(variants, CPU)])
+    resolution.resolve_and_write(project, [find(variants, "acme"), find(variants, CPU)])
     parents, own = previous
     theirs = read_lock(path_of(DRYDOCK, CPU))
     assert own == theirs

@@ -12,7 +12,7 @@ from drydock.core.errors import FetchError, InputError
 from drydock.core.project import Project
 from drydock.inputs import overrides, supplied
 from drydock.inputs.store import Store
-from drydock.lock import lockfile
+from drydock.lock import resolution
 from drydock.model.variant import Supplied
 
 TOPSRIDER = Supplied(
@@ -119,7 +119,7 @@ def test_folders_are_ignored(folder: Path, store: Store) -> None:
 def test_files_for_a_context_without_supplied_files_are_refused(tmp_path: Path) -> None:
     variant = prepare(DRYDOCK, "cpu").variant
     with pytest.raises(InputError, match=r"--context wheels: cpu-vllm0\.32 takes no supplied files of that name"):
-        lockfile.resolve_and_write(Project(tmp_path), [variant], {"wheels": tmp_path})
+        resolution.resolve_and_write(Project(tmp_path), [variant], {"wheels": tmp_path})
     with pytest.raises(InputError) as caught:
         supplied.refuse_foreign([variant.model_copy(update={"supplied": (TOPSRIDER,)})], {"topsrides": tmp_path})
     assert caught.value.hint == "did you mean 'topsrider'?"

@@ -13,19 +13,9 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock.lockfile import (
-    _keep_history,
-    check,
-    check_all,
-    inputs,
-    parse_lock,
-    path_of,
-    read_lock,
-    resolve_and_write,
-    resolve_variant,
-    write_lock,
-)
-from drydock.lock.pin import split
+from drydock.lock.layers import split
+from drydock.lock.lockfile import check, inputs, parse_lock, path_of, read_current, read_lock, write_lock
+from drydock.lock.resolution import _keep_history, resolve_and_write, resolve_variant
 from drydock.model.bases import DebianBase
 from drydock.model.distributions import Exclusion, Override
 from drydock.model.locked import (
@@ -164,10 +154,10 @@ def test_a_lock_of_another_variant_is_refused(variant: Variant, lock: Lock) -> N
         check(variant.model_copy(update={"id": "cpu-other"}), lock)
 
 
-def test_check_all_names_every_lock_at_once(variant: Variant, tmp_path: Path) -> None:
+def test_what_is_stale_names_every_lock_at_once(variant: Variant, tmp_path: Path) -> None:
     others = [variant.model_copy(update={"id": name}) for name in ("one", "two")]
     with pytest.raises(StaleError) as caught:
-        check_all(Project(tmp_path), others)
+        read_current(Project(tmp_path), others)
     assert [problem.split("/")[-2] for problem in caught.value.problems] == ["one", "two"]
 
 

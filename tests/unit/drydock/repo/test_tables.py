@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,10 @@ def test_an_unknown_accelerator_or_tier_names_the_nearest(wanted: tables.Filter)
     with pytest.raises(InputError) as raised:
         tables.select(tables.rows(DRYDOCK, read_matrix(DRYDOCK)), wanted)
     assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")
+
+
+@pytest.mark.parametrize("module", ["drydock.repo.tables", "drydock.repo.row_record"])
+def test_what_only_reads_imports_nothing_that_speaks_to_servers(module: str) -> None:
+    code = f"import sys, tasks, {module}; print(sorted({{'requests', 'docker', 'debian'}} & {{*sys.modules}}))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

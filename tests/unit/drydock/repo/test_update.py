@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
     monkeypatch.setattr(
-        update.lockfile, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"]
+        update.resolution, "resolve_and_write", lambda root, rows, **__: [root / rows[0].id / "lock.json"]
     )
     monkeypatch.setattr(update.lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
     monkeypatch.setattr(update.row_record, "write", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
@@ -111,7 +111,7 @@ def test_every_error_is_listed_once_and_the_rest_is_written(project: Path, monke
     def fail(*_: object) -> list[Path]:
         raise StaleError("page.md: missing marker lines", hint="restore them")
 
-    monkeypatch.setattr(update.lockfile, "resolve_and_write", resolve)
+    monkeypatch.setattr(update.resolution, "resolve_and_write", resolve)
     monkeypatch.setattr(update.docs, "write", fail)
     written, errors = update.update(Project(project), "cpu")
 

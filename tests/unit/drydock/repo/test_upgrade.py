@@ -15,7 +15,7 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import lockfile, resolution
 from drydock.model.locked import Lock, LockedWheel
 from drydock.model.row_record import RowRecord
 from drydock.model.variant import Variant
@@ -176,7 +176,7 @@ def two(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Two:
     def resolve(variant: Variant, previous: Lock, *_: object) -> Lock:
         return previous.model_copy(update={"inputs_sha256": checksum(lockfile.inputs(variant))})
 
-    monkeypatch.setattr(lockfile, "resolve_variant", resolve)
+    monkeypatch.setattr(resolution, "resolve_variant", resolve)
     made = Two(tmp_path, monkeypatch)
     made.write("drydock.yaml", "schema: 1\nname: acme\n")
     made.write("matrix.yaml", OWN)
@@ -387,7 +387,7 @@ def test_after_writing_it_is_so(hosted: Two, capsys: pytest.CaptureFixture[str])
 
 def test_a_lock_that_does_not_change_is_not_resolved(acme: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     acme.newer(VARIABLE)
-    monkeypatch.setattr(lockfile, "resolve_variant", None)
+    monkeypatch.setattr(resolution, "resolve_variant", None)
     upgrade.upgrade(acme.project, write=True)
     assert acme.change().is_empty
 
@@ -400,7 +400,7 @@ def test_what_resolving_changes_beyond_that_is_said(
         return with_wheels(previous, wheel("rich", "99.0")).model_copy(update=inputs)
 
     acme.newer(relocked(wheel("tqdm", "9.0")))
-    monkeypatch.setattr(lockfile, "resolve_variant", resolve)
+    monkeypatch.setattr(resolution, "resolve_variant", resolve)
     upgrade.upgrade(acme.project, write=True)
     said = capsys.readouterr().err.partition("resolving changed more than was shown:\n")[2].splitlines()
     assert said[0].startswith("~ rich ")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.job import entrypoint_files
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from entrypoints.decide.cpu.executor import PLUGIN
@@ -114,6 +113,6 @@ def test_the_metadata_names_what_is_there_and_comes_into_the_image() -> None:
 
     assert found.name == "drydock-plugin"
     assert set(points.sections()) == {"vllm.platform_plugins", "vllm.general_plugins"}
-    copied = {name for name in entrypoint_files(DRYDOCK) if name.startswith("plugin/")}
+    copied = {name for name in DRYDOCK.entrypoint if name.startswith("plugin/")}
     assert {"plugin/drydock_plugin/forking.py", "plugin/drydock_plugin-1.dist-info/entry_points.txt"} <= copied
     assert PLUGIN.endswith("/entrypoints/plugin")

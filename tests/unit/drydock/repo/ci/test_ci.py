@@ -595,7 +595,7 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
         pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
         return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
 
-    monkeypatch.setattr("drydock.lock.lockfile.take_newest", resolve)
+    monkeypatch.setattr("drydock.lock.resolution.take_newest", resolve)
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
     return proposal.relock(Project(repository), read_matrix(Project(repository)))
 

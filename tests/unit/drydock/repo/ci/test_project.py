@@ -14,7 +14,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
-from drydock.lock import lockfile
+from drydock.lock import lockfile, resolution
 from drydock.repo import init, quality
 from drydock.repo.ci import changed, workflow
 from tests.support.git import git
@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Project:
     (root / "matrix.yaml").write_text(f"schema: 1\nvariants:\n  {ROW}: {{inherits: drydock/cpu-vllm0.32}}\n")
     made = Project(root, (ROOT,))
     row = find(read_matrix(made), ROW)
-    lockfile.resolve_and_write(made, [row])
+    resolution.resolve_and_write(made, [row])
     render.write(made, row, lockfile.read_lock(lockfile.path_of(made, ROW)))
     workflow.write(made, read_matrix(made))
     git(root, "init", "--quiet", "--initial-branch=main")

@@ -1,0 +1,147 @@
+"""The files of a project that an address names by digest or commit, from the store, a registry or a repository. IO."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from drydock.config import mirrors
+from drydock.config.project import FILE
+from drydock.config.rows import MATRIX
+from drydock.core.console import log
+from drydock.core.errors import FetchError, InputError, RegistryError, UntrustedError
+from drydock.core.paths import cache_home
+from drydock.inputs import git, git_objects, images, project_files
+from drydock.inputs.others import GIT, OCI
+from drydock.inputs.store import Store
+from drydock.oci import strict
+from drydock.oci.reference import Reference, parse
+from drydock.registry.blobs import Blobs
+
+_GIT = re.compile(r"git\+((?:https?|ssh|git|file)://[A-Za-z0-9._~:@\[\]-]*/[A-Za-z0-9._~:%+=/-]*)(?:@(.*))?")
+LIMITS = git.Limits(seconds=300, largest=256 << 20)
+"""For a fetch by git: a project has a few megabytes, but its repository may have more."""
+
+
+def files(address: str, store: Store, env: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the files of a project by name; what was not kept is fetched, checked and kept. Raises DrydockError."""
+    return _artefact(address, store, env) if address.startswith(OCI) else _commit(address, store, env)
+
+
+# --- an artefact of a registry --------------------------------------------------------------------------------------
+
+
+def _artefact(address: str, store: Store, env: Mapping[str, str]) -> dict[str, bytes]:
+    where = parse(address.removeprefix(OCI))
+    if not where.digest:
+        raise InputError(
+            f"{address}: found {f'the tag {where.tag!r}' if where.tag else 'no digest'}, expected a digest: a tag may"
+            " name something else tomorrow",
+            hint=_now(where, env),
+        )
+    mirror = parse(images.at_mirror(str(where.at(where.digest)), mirrors.read_mirrors(env)))
+    repository = images.manifests(mirror, env)
+    data = _kept(where.digest, store)
+    if data is None:
+        found = repository.find(where.digest)
+        if found is None:
+            raise RegistryError(f"{mirror}: the registry has no such artefact")
+        data = found.data
+    layer = _layer(data, address)
+    files = _kept(layer["digest"], store)
+    if files is None:
+        blobs = Blobs(repository.client, cache_home(env) / "uploads")
+        files = b"".join(blobs.pull(layer["digest"], at_most=layer["size"]))
+    unpacked = project_files.unpack(files, address)
+    for digest, content in ((where.digest, data), (layer["digest"], files)):
+        store.add((content,), _hex(digest), address)
+    return unpacked
+
+
+def _layer(data: bytes, address: str) -> dict[str, Any]:
+    """Return the descriptor of a project's tar file. Raises UntrustedError for the manifest of anything else."""
+    try:
+        content, media_type = strict.read(data, "", address)
+    except RegistryError as error:
+        raise UntrustedError(*error.problems) from error
+    layers = content.get("layers", ())
+    kind = content.get("artifactType") or media_type
+    if kind != project_files.KIND or len(layers) != 1 or layers[0]["mediaType"] != project_files.LAYER:
+        raise UntrustedError(
+            f"{address}: found {str(kind)!a}, expected {project_files.KIND}: not a project",
+            hint="`./inv project push` publishes a project",
+        )
+    if layers[0]["size"] > project_files.MOST_BYTES:
+        raise UntrustedError(f"{address}: {layers[0]['size']} bytes, expected at most {project_files.MOST_BYTES}")
+    found: dict[str, Any] = layers[0]
+    return found
+
+
+def _kept(digest: str, store: Store) -> bytes | None:
+    """Return the bytes of a digest, if the store has them unchanged."""
+    if not store.has(_hex(digest)):
+        return None
+    try:
+        store.verify(_hex(digest))
+    except FetchError as error:  # which removed it: it is fetched again
+        log(str(error))
+        return None
+    return store.path(_hex(digest)).read_bytes()
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")
+
+
+def _now(where: Reference, env: Mapping[str, str]) -> str:
+    """Return what to write instead of a tag: what the registry says is only shown."""
+    mirror = parse(images.at_mirror(str(where), mirrors.read_mirrors(env)))
+    try:
+        digest = images.manifests(mirror, env).digest(mirror.name)
+    except RegistryError:
+        digest = None
+    if digest:
+        return f"it names {OCI}{where.at(digest)} now: write that, if it is what its maker says"
+    return "write oci://HOST/NAME@sha256:… as `./inv project push` printed it"
+
+
+# --- a commit -------------------------------------------------------------------------------------------------------
+
+
+def _commit(address: str, store: Store, env: Mapping[str, str]) -> dict[str, bytes]:
+    found = _GIT.fullmatch(address)
+    if not found:
+        raise InputError(f"{address}: invalid address", hint="expected git+https://HOST/PATH@COMMIT")
+    repository, commit = found[1], found[2] or ""
+    if not git_objects.COMMIT.fullmatch(commit):
+        raise InputError(
+            f"{address}: found {f'{commit!r}' if commit else 'no commit'}, expected a whole commit of 40 digits: a"
+            " branch or tag may move, and a beginning may name two",
+            hint=_commit_now(repository, commit, env),
+        )
+    git_objects.fetch(address, repository, commit, store, env, LIMITS)
+    with git_objects.tree(address, commit, store, env) as tree:
+        first = [name for name in (FILE, MATRIX) if name in tree.sizes]
+        project_files.check_size((tree.sizes[name] for name in first), address)
+        start = tree.read(first)
+        names = project_files.chosen(tree.sizes, start)
+        if links := project_files.chosen(tree.others, start):
+            raise UntrustedError(f"{address}: {links[0]!a}: a link, expected a regular file")
+        project_files.check_size((tree.sizes[name] for name in names), address)
+        files = tree.read(names)
+    project_files.check(files, address)
+    return files
+
+
+def _commit_now(repository: str, name: str, env: Mapping[str, str]) -> str:
+    """Return what to write instead of a branch or tag: what the repository says is only shown."""
+    words = ("ls-remote", "--end-of-options", repository, name or "HEAD")
+    try:
+        said = git.run(words, repository, git.network_environment(env), limits=git.Limits(images.PATIENCE)).decode()
+    except FetchError:
+        said = ""
+    commit = said.partition("\t")[0]
+    if git_objects.COMMIT.fullmatch(commit):
+        return f"it names {GIT}{repository}@{commit} now: write that, if it is what its maker says"
+    return "write git+https://HOST/PATH@COMMIT; `git rev-parse HEAD` in a clone prints the commit"
