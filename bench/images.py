@@ -16,6 +16,7 @@ from typing import NamedTuple
 from bench import guard, plain_image
 from drydock.build import build, buildx, foundation
 from drydock.build.job import Job, prepare
+from drydock.build.steps import run as run_steps
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, EngineError
 from drydock.engine import daemon, loading
@@ -114,7 +115,9 @@ def edited_plain(where: Path, number: int) -> Path:
 def make_foundation(of: Ours, output: Path) -> None:
     """Build drydock's foundation into an OCI layout as `build` does, with no BuildKit cache."""
     output.mkdir(parents=True)  # else bake asks for permission to write to a new folder
-    foundation.make(build.bake_file(of.job, of.contexts, output), output, partial(buildx.bake, no_cache=True))
+    run_steps(
+        foundation.make(build.bake_file(of.job, of.contexts, output), output), partial(buildx.bake, no_cache=True)
+    )
 
 
 def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = None, *, no_cache: bool = False) -> None:
@@ -123,8 +126,8 @@ def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = No
         raise BuildError(f"{below}: incomplete OCI layout", hint="run `./inv build --target cpu --no-cache`")
     output.mkdir(parents=True)
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
-    bake = partial(buildx.bake, no_cache=no_cache)
-    foundation.complete(build.bake_file(of.job, contexts, output), output, below, bake)
+    steps = foundation.complete(build.bake_file(of.job, contexts, output), output, below)
+    run_steps(steps, partial(buildx.bake, no_cache=no_cache))
 
 
 def make_plain(inputs: dict[str, str], output: Path, source: Path = plain_image.FOLDER) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from drydock.build import buildx, checkouts, foundation, plan, routes
 from drydock.build.job import ATTACHED, Job, layouts_lock
+from drydock.build.steps import Steps, run
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
@@ -83,17 +84,32 @@ def build(
     the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
     EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
     """
+    engine = partial(daemon.ensure, install=may_pull) if into_engine or builder is None else None
+    how = {"no_cache": no_cache, "into_engine": into_engine, "hash_kept": hash_kept, "may_pull": may_pull}
+    return run(steps(job, engine, **how), partial(buildx.bake, builder=builder, no_cache=no_cache))
+
+
+def steps(
+    job: Job,
+    engine: Callable[[], object] | None,
+    *,
+    no_cache: bool = False,
+    into_engine: bool = True,
+    hash_kept: bool = False,
+    may_pull: bool = True,
+) -> Steps[Built]:
+    """Build an image as `build` does, but yield each plan to be baked; `engine` makes sure of the engine, if needed."""
     clock = Clock()
     quick = into_engine and not no_cache and not hash_kept
     if quick and usable(job, oci.sized) and loading.holds(_image_of(job), oci.read_digest(job.layout)):
         log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
         _settle(job, into_engine=True)
         return _built(job, clock)
-    if into_engine or builder is None:
-        daemon.ensure(install=may_pull)
+    if engine:
+        engine()
         clock.lap("engine")
     with layouts_lock(job.variant.id, job.platform):
-        _make_layout(job, clock, builder=builder, no_cache=no_cache, may_pull=may_pull)
+        yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
         _settle(job, into_engine=into_engine)
@@ -175,7 +191,7 @@ class Clock:
         return round(time.monotonic() - self._start, 1)
 
 
-def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool, may_pull: bool) -> None:
+def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool) -> Steps[None]:
     if not no_cache and usable(job, oci.sound):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
@@ -190,16 +206,15 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool,
     clock.lap("fetch")
     for partial_layout in (*job.layout.parent.glob(".*"), *job.foundation.parent.glob(".*")):
         shutil.rmtree(partial_layout)
-    bake = partial(buildx.bake, builder=builder, no_cache=no_cache)
     if not have_foundation:
         routes.check(job.project, contexts)
         with whole_folder(job.foundation, replace=True) as temporary:
             # Without labels: images with and without stand-ins in later stages share a foundation.
             own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary)
-            foundation.make(own, temporary, bake)
+            yield from foundation.make(own, temporary)
         clock.lap("foundation")
     with whole_folder(job.layout, replace=True) as temporary:
-        foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation, bake)
+        yield from foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation)
     clock.lap("build")
     if job.recorded_digest not in (None, oci.read_digest(job.layout)):
         log(

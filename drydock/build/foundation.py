@@ -18,11 +18,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from drydock.build.plan import template
+from drydock.build.steps import Steps
 from drydock.core.console import log
 from drydock.core.files import loads
 from drydock.model.variant import Variant
@@ -33,8 +34,6 @@ REST = "\nFROM base AS entrypoint\n"
 """The line of a Dockerfile that ends the foundation."""
 BASE_CONFIG = "containerimage.base.config"
 """Tells an export which layers are the base's. The Dockerfile frontend sets it for images, not for stages."""
-Bake = Callable[[Mapping[str, Any]], object]
-"""Builds a plan: buildx.bake, possibly with a builder or without cache."""
 
 
 def recipe(dockerfile: str) -> str:
@@ -48,19 +47,16 @@ def contexts(variant: Variant) -> tuple[str, ...]:
     return ("wheels", *(source.name for source in variant.sources), *(item.name for item in variant.supplied))
 
 
-def make(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
-    """Bake the foundation of a plan of one target into a folder. Raises BuildError, DiskFullError or EngineError."""
+def make(plan: Mapping[str, Any], layout: Path) -> Steps[None]:
+    """Build the foundation of a plan of one target into a folder."""
     edited = copy.deepcopy(dict(plan))
     (target,) = edited["target"].values()
     target |= {"target": STAGE, "output": [f"{_export(target)},dest={template(str(layout))}"]}
-    bake(edited)
+    yield edited
 
 
-def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake) -> None:
-    """Bake a plan of one target into the folder `layout`, on top of an existing foundation.
-
-    Raises BuildError, DiskFullError or EngineError.
-    """
+def complete(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[None]:
+    """Build a plan of one target into the folder `layout`, on top of an existing foundation."""
     edited = copy.deepcopy(dict(plan))
     (target,) = edited["target"].values()
     config = oci.read_config(foundation)
@@ -69,11 +65,11 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake
     written = template(f'"{BASE_CONFIG}={base}",dest={layout}')
     target["output"] = [f"{_export(target)},{written}"]
     _seed(layout, foundation)
-    bake(edited)
+    yield edited
     if not _settle(layout, foundation):
         log("this BuildKit changes the times of files in its base image: building without the kept foundation")
         _empty(layout)
-        bake(plan)
+        yield plan
 
 
 def _export(target: Mapping[str, Any]) -> str:

@@ -107,7 +107,7 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     monkeypatch.setattr(daemon, "ensure", lambda **_: None)
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
-    monkeypatch.setattr(foundation, "make", lambda _, layout, *__: layouts.write(layout, b""))
+    monkeypatch.setattr(foundation, "make", layouts.without_plan(lambda _, layout: layouts.write(layout, b"")))
     monkeypatch.setattr(loading, "has", lambda *_: False)
     monkeypatch.setattr(loading, "holds", lambda *_: False)
     monkeypatch.setattr(loading, "load", lambda _, image, *__: loaded.append(image))
@@ -130,7 +130,8 @@ def test_a_build_in_one_checkout_leaves_the_layouts_and_the_image_of_another(
     with (there.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
         module.write("\n# an edit\n")
     there.forget(AMD64)
-    monkeypatch.setattr(foundation, "complete", lambda _, layout, *__: layouts.write(layout, b"edited", suffix=""))
+    edited = layouts.without_plan(lambda _, layout, __: layouts.write(layout, b"edited", suffix=""))
+    monkeypatch.setattr(foundation, "complete", edited)
     third = built(there)
 
     assert engine.removed == [second.image]

@@ -2,83 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from drydock.build import foundation
+from drydock.build.steps import run
 from drydock.core.paths import ROOT
 from drydock.oci import layout as oci
-from tests.support import layouts
-
-EPOCH = "1795219200"
-BASE = b"base"
-MEDIA_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
-
-
-def diff_id(layer: bytes) -> str:
-    return f"sha256:{hashlib.sha256(layer).hexdigest()}"
-
-
-class BuildKit:
-    """What the real one does with stages and exports, for layers that are any bytes; "rewriting" one doubles them."""
-
-    def __init__(self, below: Sequence[bytes], above: Sequence[bytes]) -> None:
-        self.below, self.above = below, above
-        self.rewritten: list[bytes] = []
-        self.sent: list[bytes] = []
-        self.heeds_base = True
-        self.asked: list[Mapping[str, object]] = []
-
-    def __call__(self, plan: Mapping[str, Any], **how: object) -> None:
-        """Export."""
-        self.asked.append(how)
-        (target,) = plan["target"].values()
-        (words,) = csv.reader(target["output"])
-        options = dict(word.split("=", 1) for word in words)
-        layers = [BASE, *self.below]
-        if foundation.STAGE in target["contexts"]:
-            folder, _, digest = target["contexts"][foundation.STAGE].removeprefix("oci-layout://").partition("@")
-            assert oci.read_digest(Path(folder)) == digest
-            layers = held(Path(folder))
-        if target.get("target") != foundation.STAGE:
-            layers += self.above
-        base = json.loads(options.get(foundation.BASE_CONFIG, "{}")) if self.heeds_base else {}
-        self._export(Path(options["dest"]), layers, base.get("rootfs", {}).get("diff_ids", [diff_id(BASE)]))
-
-    def _export(self, folder: Path, layers: Sequence[bytes], immutable: Sequence[str]) -> None:
-        described, unpacked, diverged = [], [], False
-        for number, layer in enumerate(layers):
-            diverged = diverged or diff_id(layer) not in immutable[number : number + 1]
-            final = layer * 2 if diverged else layer
-            unpacked.append(diff_id(final))
-            described.append({"mediaType": MEDIA_TYPE, **self._send(folder, zstandard.compress(final))})
-            if diverged:
-                self.rewritten.append(layer)
-                described[-1]["annotations"] = {"buildkit/rewritten-timestamp": EPOCH}
-        steps = [{"created_by": "RUN a && b > c"}] * len(described)
-        text = layouts.dumped({"history": steps, "rootfs": {"diff_ids": unpacked, "type": "layers"}})
-        config = {"mediaType": "config", **self._send(folder, text.replace(b"&", rb"\u0026"))}
-        layouts.name(folder, {"schemaVersion": 2, "config": config, "layers": described})
-
-    def _send(self, folder: Path, data: bytes) -> dict[str, Any]:
-        digest = diff_id(data)
-        if oci.blob(folder, digest).exists():
-            return {"digest": digest, "size": len(data)}
-        self.sent.append(data)
-        return layouts.put(folder, data)
-
-
-def held(layout: Path) -> list[bytes]:
-    blobs = (oci.blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"])
-    return [zstandard.decompress(blob.read_bytes()) for blob in blobs]
+from tests.support.fake_buildkit import BuildKit
 
 
 def plan(folder: Path) -> dict[str, Any]:
@@ -98,7 +32,7 @@ def buildkit() -> BuildKit:
 def made(buildkit: BuildKit, tmp_path: Path) -> Path:
     layout = tmp_path / "foundation"
     layout.mkdir()
-    foundation.make(plan(tmp_path / "elsewhere"), layout, buildkit)
+    run(foundation.make(plan(tmp_path / "elsewhere"), layout), buildkit)
     buildkit.rewritten, buildkit.sent = [], []
     return layout
 
@@ -106,7 +40,7 @@ def made(buildkit: BuildKit, tmp_path: Path) -> Path:
 def completed(buildkit: BuildKit, made: Path, name: str) -> Path:
     layout = made.parent / name
     layout.mkdir()
-    foundation.complete(plan(layout), layout, made, buildkit)
+    run(foundation.complete(plan(layout), layout, made), buildkit)
     return layout
 
 
@@ -132,7 +66,7 @@ def test_two_layers_of_a_foundation_may_be_equal(tmp_path: Path) -> None:
     buildkit = BuildKit([b"same", b"same"], [b"entrypoint"])
     below = tmp_path / "foundation"
     below.mkdir()
-    foundation.make(plan(tmp_path / "elsewhere"), below, buildkit)
+    run(foundation.make(plan(tmp_path / "elsewhere"), below), buildkit)
 
     assert content(completed(buildkit, below, "image")) == in_one_go(buildkit, tmp_path / "whole")
 
@@ -161,8 +95,8 @@ def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> 
     made.mkdir()
     layout.mkdir()
     bake = partial(buildkit, builder="b", no_cache=True)
-    foundation.make(plan(layout), made, bake)
-    foundation.complete(plan(layout), layout, made, bake)
+    run(foundation.make(plan(layout), made), bake)
+    run(foundation.complete(plan(layout), layout, made), bake)
 
     assert buildkit.asked == [{"builder": "b", "no_cache": True}] * 2
 

@@ -31,8 +31,8 @@ class Kept:
         patch.setattr(daemon, "ensure", lambda **_: None)
         patch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
         patch.setattr(build, "bake_file", lambda *_: {})
-        patch.setattr(foundation, "make", lambda _, layout, *__: layouts.write(layout, b""))
-        patch.setattr(foundation, "complete", self._complete)
+        patch.setattr(foundation, "make", layouts.without_plan(lambda _, layout: layouts.write(layout, b"")))
+        patch.setattr(foundation, "complete", layouts.without_plan(self._complete))
 
     def _complete(self, _: Any, layout: Path, *__: Any) -> None:
         self.builds += 1
