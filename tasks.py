@@ -298,13 +298,23 @@ def bake(
     emit(dumps(build.bake_file(job, build.fetch_contexts(job), Path(output).absolute())))
 
 
+BUILT = OR_AUTO | {
+    "target": f"{OR_AUTO['target']}; several, with commas between or repeated, are built at once",
+    "all_locked": "build each row that is locked, builds without network and fits the free disk",
+    "changed_since": "build each of these rows whose inputs changed since this commit, tag or branch",
+    "builder": "use this buildx builder instead of the engine's default; several, with commas between, share the rows",
+}
+
+
 @verb(
-    iterable=["context", "supplied"],
-    help=OR_AUTO | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | LOCKED | STAND_INS | VERBOSE,
+    iterable=["target", "context", "supplied"],
+    help=BUILT | JSON | OFFLINE | PLATFORM | NO_CACHE | CONTEXT | LOCKED | STAND_INS | VERBOSE,
 )
 def build(
     _: Context,
-    target: str,
+    target: Words = NONE,
+    all_locked: bool = False,
+    changed_since: str | None = None,
     json: bool = False,
     offline: bool = False,
     builder: str = "",
@@ -318,24 +328,13 @@ def build(
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
-    from drydock.build import build as builder_
     from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.repo import locking
-    from drydock.run import auto
+    from drydock.repo import building
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    variant = auto.resolve_id(here(), target, root)
-    if stand_ins and supplied:
-        raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
-    if stand_ins:
-        from drydock.build import standins
-
-        job = standins.stand_in(here(), variant, options)
-    else:
-        job = locking.job_of(here(), variant, options, locked=locked, given=supplied)
-    built = builder_.build(job, builder=builder or None, no_cache=no_cache, may_pull=not offline)
-    emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
+    how = building.How(options, building.builders(builder), no_cache, locked, supplied, stand_ins)
+    building.build(here(), building.Which(target, root, all_locked, changed_since), how, json=json)
 
 
 @verb(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from drydock.build.plan import folders
 from drydock.build.progress import Log
@@ -39,6 +40,7 @@ CAUSES = (
     (": not found", "the registry does not have it"),
 )
 """What BuildKit says of a registry → what it means. The first row that is found counts."""
+FAILING_STEP = "see the failing step's output above"
 STOPS_WITHIN = 15
 """Seconds after which a buildx that must stop is killed."""
 
@@ -48,13 +50,73 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 
     Raises BuildError, DiskFullError or EngineError.
     """
-    options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
-    options += [f"--allow=fs={path}" for path in folders(plan)]
-    command = ["docker", "buildx", "bake", *options, "--file", "-"]
+    command = _command(plan, builder, no_cache=no_cache)
     if quiet():
         _show(command, plan)
     else:
         _print(command, plan)
+
+
+class Ended(NamedTuple):
+    """How a bake ended that ran beside others."""
+
+    seen: Log
+    error: DrydockError | None
+    culprit: str
+    """The target that failed, and ended the others of its bake; empty if none did, or none is named."""
+
+
+def bake_together(
+    plans: Sequence[tuple[Mapping[str, Any], str | None]], notice: Callable[[Log], object], *, no_cache: bool = False
+) -> list[Ended]:
+    """Build plans at the same time, each with its builder; call `notice` with the log of the one that went on.
+
+    A failure is in the result, and stops no other plan. If this is interrupted, all are stopped.
+    """
+    logs = [Log([*plan["target"]]) for plan, _ in plans]
+    lines: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
+    with contextlib.ExitStack() as running:
+        processes = []
+        for number, (plan, builder) in enumerate(plans):
+            command = [*_command(plan, builder, no_cache=no_cache), "--progress=rawjson"]
+            processes.append(running.enter_context(_started(command, plan)))
+            threading.Thread(target=_read_into, args=(lines, number, processes[-1]), daemon=True).start()
+        for _ in plans:
+            while (read := lines.get())[1] is not None:
+                log_of = logs[read[0]]
+                known = len(log_of.lines)
+                log_of.read(str(read[1]).rstrip())
+                for line in () if quiet() else log_of.lines[known:]:
+                    log(line)
+                notice(log_of)
+        return [_ended(process, seen) for process, seen in zip(processes, logs, strict=True)]
+
+
+def _read_into(lines: queue.SimpleQueue[tuple[int, str | None]], number: int, process: subprocess.Popen[str]) -> None:
+    """Hand on what a process writes, with its number, then None."""
+    try:
+        for line in _lines(process):
+            lines.put((number, line))
+    finally:
+        lines.put((number, None))
+
+
+def _ended(process: subprocess.Popen[str], seen: Log) -> Ended:
+    if not process.wait():
+        return Ended(seen, None, "")
+    named = re.search(r"^ERROR: target ([\w-]+): ", "\n".join(seen.lines), re.MULTILINE)
+    culprit = next(iter(seen.targets)) if len(seen.targets) == 1 else named[1] if named else ""
+    hint = _kept(seen.lines, culprit or "-".join(seen.targets)[:100]) if quiet() else FAILING_STEP
+    error = _error(process.returncode, seen.lines, hint)
+    for line in seen.failing(TAIL) if quiet() and culprit and not isinstance(error, RegistryError) else ():
+        log(line)
+    return Ended(seen, error, culprit)
+
+
+def _command(plan: Mapping[str, Any], builder: str | None, *, no_cache: bool) -> list[str]:
+    options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
+    options += [f"--allow=fs={path}" for path in folders(plan)]
+    return ["docker", "buildx", "bake", *options, "--file", "-"]
 
 
 def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
@@ -68,7 +130,7 @@ def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
                 held.append(lines[-1])
             else:
                 log(lines[-1])
-        error = _error(process.returncode, lines, "see the failing step's output above") if process.wait() else None
+        error = _error(process.returncode, lines, FAILING_STEP) if process.wait() else None
         for line in () if isinstance(error, RegistryError) else held:
             log(line)
         if error:

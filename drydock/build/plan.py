@@ -71,8 +71,17 @@ def folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(target["context"])
         found += [value.removeprefix("oci-layout://").split("@")[0] for value in target["contexts"].values()]
         found += [output.rpartition("dest=")[2] for output in target["output"]]
-    paths = (folder.replace("$${", "${").replace("%%{", "%{") for folder in found if folder.startswith("/"))
-    return tuple(sorted(set(paths)))
+    return tuple(sorted({untemplated(folder) for folder in found if folder.startswith("/")}))
+
+
+def destination(target: Mapping[str, Any]) -> str:
+    """Return the folder that a plan's target is exported to."""
+    return untemplated(target["output"][0].rpartition("dest=")[2])
+
+
+def untemplated(value: str) -> str:
+    """Return the text that a template of HCL stands for."""
+    return value.replace("$${", "${").replace("%%{", "%{")
 
 
 def template(value: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 EXPORT = "exporting to "
@@ -18,10 +19,28 @@ OPTIONS = re.compile(r"\b([A-Z]+) +(?:--\S+ +)+")
 """Options of a step's instruction, which are longer than a line: mounts and the like."""
 
 
+NUMBERED = re.compile(r"[\w.-]+ \d+/\d+(?=\])")
+"""Stage and number of a step that is an instruction of a Dockerfile."""
+
+
+class Target:
+    """What one of several targets did so far."""
+
+    def __init__(self) -> None:
+        self.now = ""
+        self.exported = False
+        self.ended = 0.0
+        """When its last step ended, by time.monotonic()."""
+        self.done: dict[str, bool] = {}
+        """Instruction → whether it did not have to run: it was in the cache, or ran for another target."""
+
+
 class Log:
     """A build's output in the form of BuildKit's plain log, and what the build does now."""
 
-    def __init__(self) -> None:
+    def __init__(self, targets: Sequence[str] = ()) -> None:
+        self.targets = {name: Target() for name in targets}
+        """By name: buildx writes it before the name of each step, if there is more than one."""
         self.lines: list[str] = []
         self.now = ""
         """Name of the step that began last, without the options of its instruction."""
@@ -31,6 +50,9 @@ class Log:
         self._numbers: dict[str, int] = {}
         self._bytes: dict[tuple[str, str], int] = {}
         self._failed = ""
+        self._rest: dict[str, str] = {}
+        """Output of a step after its last whole line."""
+        self._cached: set[str] = set()
 
     def read(self, line: str) -> None:
         """Add a line that buildx wrote. What is no such object is kept as it is: buildx's own errors are plain text."""
@@ -43,7 +65,7 @@ class Log:
         for status in event.get("statuses") or ():
             self._count((status["vertex"], status["id"]), status.get("current") or 0)
         for output in event.get("logs") or ():
-            self._add(output["vertex"], base64.b64decode(output.get("data") or "").decode(errors="replace"))
+            self._read_output(output)
 
     def failing(self, count: int) -> list[str]:
         """Return the last lines of the step that failed, with its name first; nothing if no step failed."""
@@ -52,17 +74,41 @@ class Log:
 
     def _read_vertex(self, vertex: Mapping[str, Any]) -> None:
         digest, name = vertex["digest"], vertex.get("name", "")
+        self._count_step(vertex, name)
         if vertex.get("started") and digest not in self._numbers:
             self._numbers[digest] = len(self._numbers) + 1
             self._add(digest, name)
             self.now, self.exporting = OPTIONS.sub(r"\1 ", name, count=1), self.exporting or name.startswith(EXPORT)
-        if vertex.get("cached"):
+        if vertex.get("completed"):
+            self._add(digest, self._rest.pop(digest, ""))
+        if vertex.get("cached") and digest not in self._cached:  # each target that has the step reports it
+            self._cached.add(digest)
             self._add(digest, "CACHED")
         elif vertex.get("error"):
             self._add(digest, f"ERROR: {vertex['error']}")
             # The other steps of the build are cancelled because of the one that failed.
             if not self._failed and "context canceled" not in vertex["error"]:
                 self._failed = f"#{self._numbers.get(digest, 0)}"
+
+    def _read_output(self, output: Mapping[str, Any]) -> None:
+        """Add the whole lines of some output: a program may write a line piece by piece."""
+        key = output["vertex"]
+        text = self._rest.pop(key, "") + base64.b64decode(output.get("data") or "").decode(errors="replace")
+        whole, _, self._rest[key] = text.rpartition("\n")
+        self._add(key, whole)
+
+    def _count_step(self, vertex: Mapping[str, Any], name: str) -> None:
+        first = re.match(r"\[([\w-]+)", name)
+        key = next(iter(self.targets)) if len(self.targets) == 1 else first[1] if first else ""
+        if key not in self.targets or not vertex.get("started"):
+            return
+        target, step = self.targets[key], NUMBERED.search(name)
+        target.now = OPTIONS.sub(r"\1 ", name, count=1).replace(f"[{key}] ", "").replace(f"[{key} ", "[")
+        if step:
+            target.done[step[0]] = target.done.get(step[0], False) or bool(vertex.get("cached"))
+        if vertex.get("completed"):
+            target.ended = time.monotonic()
+            target.exported = target.exported or (EXPORT in name and not vertex.get("error"))
 
     def _count(self, key: tuple[str, str], current: int) -> None:
         self.bytes += max(0, current - self._bytes.get(key, 0))

@@ -137,6 +137,13 @@ def buildkit_version(builder: str | None = None) -> str:
     return f"of Docker Engine {run(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
 
 
+def platforms(builder: str | None = None) -> frozenset[str]:
+    """Return the platforms that the nodes of a builder have, their own and emulated. Raises EngineError."""
+    text = run(["docker", "buildx", "inspect", "--bootstrap", *([builder] if builder else [])])
+    lines = re.findall(r"^Platforms:(.*)$", text, re.MULTILINE)
+    return frozenset(name.strip(" *") for line in lines for name in line.split(",")) - {""}
+
+
 def wait_for(condition: Callable[[], object], seconds: float) -> bool:
     """Poll until the condition holds; return False if it does not within `seconds`."""
     end = time.monotonic() + seconds

@@ -51,8 +51,11 @@ SHORT = {"-v": "--verbose"}
 ANSWERED = ("help", "completion", "complete", "--version")
 """First words that are no task."""
 
-MANY = {"matrix": "--target"}
+MANY = {"matrix": "--target", "build": "--target"}
 """Task → the option that takes its plain words as values."""
+
+CHOOSING = {"build": ("--all-locked", "--changed-since")}
+"""Task that requires a target → the options that choose rows instead of it."""
 
 _FORMATS = ("ansible", "compose")
 VALUES: Mapping[str, tuple[str, ...]] = {
@@ -191,15 +194,17 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
             yield word
 
 
-UNLESS = {"verify": "--reference", "audit": "--advisories"}
-"""Task → option without which it requires a target."""
+UNLESS = {"verify": ("--reference",), "audit": ("--advisories",)}
+"""Task → the options without which it requires a target."""
 
 
 def _default_target(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> list[str]:
     """Return the option with the project's default target if the line's one task requires a target and has none."""
-    required = [argument.name for argument in contexts[words[0]].positional_args][:1] == ["target"]
+    name = words[0]
+    required = [argument.name for argument in contexts[name].positional_args][:1] == ["target"]
     given = {word.partition("=")[0] for word in words[1:]}
-    if "--target" in given or not (required or (words[0] in UNLESS and UNLESS[words[0]] not in given)):
+    instead = {"--target", *CHOOSING.get(name, ()), *UNLESS.get(name, ())}
+    if given & instead or not (required or name in CHOOSING or name in UNLESS):
         return []
     typed = len(words) > 1 and not words[1].startswith("-")
     settings = read_settings(find(Path.cwd(), os.environ))
@@ -318,6 +323,7 @@ def _help(tasks: Collection, context: ParserContext) -> str:
     """Return the usage of a task, what it does and its options."""
     shown = _shown(context)
     required = "".join(f" --{argument.name} {_placeholder(argument)}" for argument in context.positional_args)
+    required = " --target TARGET" if context.name in CHOOSING else required
     lines = [f"Usage: ./inv {shown}{required} [OPTIONS]", "", tasks[str(context.name)].__doc__ or ""]
     options = {flag: argument for flag, argument in context.flags.items() if flag.startswith("--")}
     if options:
@@ -344,7 +350,8 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
     option = before[-1] if before else ""
     found: Iterable[str]
     if option == "--target" or (named in MANY and not last.startswith("-") and f"{named} {option}" not in VALUES):
-        found = _targets() | ({"auto"} if named in WITH_AUTO else set())
+        listed, comma, _ = last.rpartition(",") if named in CHOOSING else ("", "", last)
+        found = {f"{listed}{comma}{word}" for word in _targets() | ({"auto"} if named in WITH_AUTO else set())}
     elif named and option in contexts[named].flags and contexts[named].flags[option].takes_value:
         found = VALUES.get(f"{named} {option}", ())
     else:

@@ -163,6 +163,19 @@ def _old(then: Project, variant: Variant) -> list[tuple[str, str]]:
         return []  # so it is built, and `why` says so
 
 
+def commit(project: Project, revision: str) -> str:
+    """Return the commit of a revision; that of none, which CI servers pass for a first commit. Raises InputError."""
+    if revision == NO_COMMIT:
+        return revision
+    try:
+        return _git(project, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    except FetchError as error:
+        raise InputError(
+            f"--changed-since {revision}: {error.problems[0]}",
+            hint="name a commit, a tag or a branch that git knows here",
+        ) from error
+
+
 def _unpack(project: Project, since: str, folder: Path) -> None:
     """Write the inputs as they were at a commit into a folder."""
     there = _git(project, "ls-tree", "--name-only", f"{since}^{{commit}}").decode().split("\n")

@@ -17,6 +17,7 @@ from drydock.build import buildx
 from drydock.build.progress import Log
 from drydock.core.errors import BuildError, DiskFullError, RegistryError
 from drydock.core.paths import ROOT
+from drydock.engine.daemon import wait_for
 from tests.support import terminal
 
 DIGESTS = {"base": "sha256:a", "install": "sha256:b", "export": "sha256:c", "other": "sha256:d"}
@@ -79,6 +80,39 @@ def test_what_is_no_event_is_kept_as_it_is() -> None:
     for line in ("12", '"text"', "{", "WARN: a"):
         log.read(line)
     assert log.lines == ["12", '"text"', "{", "WARN: a"]
+
+
+def test_what_a_program_writes_piece_by_piece_is_one_line() -> None:
+    log = Log()
+    for line in (
+        vertex("install", INSTALL),
+        output("install", "+ "),
+        output("install", "cp a"),
+        output("install", " b\nc"),
+    ):
+        log.read(line)
+    assert log.lines == [f"#1 {INSTALL}", "#1 + cp a b"]
+    log.read(vertex("install", INSTALL, completed="3"))
+    assert log.lines[2:] == ["#1 c"]
+
+
+def test_each_of_several_targets_has_its_steps_and_its_end() -> None:
+    log = Log(["one", "two"])
+    shared = ("[one foundation 1/2] RUN --mount=a --network=none uv", "[two foundation 1/2] RUN --mount=a uv")
+    log.read(vertex("install", shared[0]))
+    log.read(vertex("install", shared[1], completed="2", cached=True))
+    assert (log.targets["one"].now, log.targets["one"].done) == ("[foundation 1/2] RUN uv", {"foundation 1/2": False})
+    assert log.targets["two"].done == {"foundation 1/2": True}
+    log.read(vertex("install", shared[1], completed="2", cached=True))
+    assert log.lines.count("#1 CACHED") == 1
+    log.read(vertex("export", "[two] exporting to oci image format", completed="3"))
+    log.read(vertex("other", "[one] exporting to oci image format", completed="3", error="context canceled"))
+    assert [target.exported for target in log.targets.values()] == [False, True]
+
+    alone = Log(["one"])
+    alone.read(vertex("install", "[foundation 1/2] RUN a", completed="2"))
+    alone.read(vertex("export", "exporting to oci image format", completed="3"))
+    assert (alone.targets["one"].done, alone.targets["one"].exported) == ({"foundation 1/2": False}, True)
 
 
 FAKE = """#!{python}
@@ -275,4 +309,67 @@ def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, t
     assert shown[-2].endswith("stopped")
     assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
     assert builds.called.read_text().splitlines()[-1] == "stopped"
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}
+
+
+TOGETHER = """
+import sys
+from drydock.build import buildx
+from drydock.core.console import emit, step
+from drydock.repo.task_helpers import verb
+from invoke.context import Context
+
+def plan(*names):
+    target = {"context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
+    return {"target": dict.fromkeys(names, target)}
+
+@verb()
+def build(_):
+    plans = [(plan("one", "two"), None), (plan("three"), "far")]
+    with step("build"):
+        ended = buildx.bake_together(plans, lambda seen: None, no_cache=True)
+    for each in ended:
+        emit(f"{each.culprit or '-'} {type(each.error).__name__} {[*each.seen.targets]}\\n")
+
+build(Context())
+"""
+
+
+def test_several_bakes_run_at_once_each_with_its_builder_and_name_what_failed(builds: Builds) -> None:
+    builds.command(["ERROR: target two: failed to solve: exit code: 3"], 1)
+    env = {**os.environ, **builds.env}
+    ran = subprocess.run(
+        [sys.executable, "-c", TOGETHER], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.stdout.splitlines() == ["two BuildError ['one', 'two']", "three BuildError ['three']"], ran.stderr
+    words = {line for line in builds.called.read_text().splitlines() if line.startswith("buildx")}
+    raw = "--no-cache --file - --progress=rawjson"
+    assert words == {f"buildx bake {raw}", f"buildx bake --builder far {raw}"}
+    assert "\x1b" not in ran.stderr
+
+
+def test_a_lost_engine_names_no_target(builds: Builds) -> None:
+    builds.command(["ERROR: Cannot connect to the Docker daemon"], 1)
+    ran = subprocess.run(
+        [sys.executable, "-c", TOGETHER], env={**os.environ, **builds.env}, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    assert ran.stdout.splitlines() == ["- EngineError ['one', 'two']", "three EngineError ['three']"]
+
+
+def interrupt(process: subprocess.Popen[bytes], called: Path) -> None:
+    """Send SIGINT once both bakes run."""
+    assert wait_for(lambda: called.is_file() and called.read_text().count("buildx bake") == 2, 30)
+    process.send_signal(signal.SIGINT)
+
+
+def test_ctrl_c_stops_all_bakes(builds: Builds, tmp_path: Path) -> None:
+    builds.command(BEGIN, 0, 60)
+    code, written = terminal.run(
+        [sys.executable, "-c", TOGETHER], builds.env, awaited="build",
+        then=lambda process: interrupt(process, builds.called),
+    )  # fmt: skip
+    assert code == 130
+    assert terminal.lines(written)[-1].startswith("interrupted; to resume, run: ")
+    assert builds.called.read_text().splitlines().count("stopped") == 2
     assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}

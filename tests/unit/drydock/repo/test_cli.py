@@ -71,8 +71,14 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("biuld", "unknown task 'biuld'", "did you mean 'build'?"),
         ("build --taget cpu", "build: unknown option --taget", "did you mean '--target'?"),
         ("build", "build requires --target", "./inv matrix lists the targets"),
-        ("build --target cpu --target matrix", "--target is given twice", "write --target VALUE once"),
-        ("build --target=cpu --target matrix", "--target is given twice", "write --target VALUE once"),
+        ("bake --target cpu --target matrix", "--target is given twice", "write --target VALUE once"),
+        ("bake --target=cpu --target matrix", "--target is given twice", "write --target VALUE once"),
+        ("build --target cpu,", "--target cpu,: a name between commas is empty", "write --target A,B"),
+        ("build cpu --all-locked", "--target and --all-locked exclude each other", "leave out --all-locked"),
+        ("build --all-locked --changed-since=x", "--all-locked and --changed-since exclude", "leave out --changed-s"),
+        ("build cpu,tpu --supplied /x", "--supplied: names the files of one variant", "build that one by itself"),
+        ("build --changed-since=--output=/x", "--changed-since --output=/x: git rev-parse", "name a commit, a tag"),
+        ("build cpu gaudi", "unknown target 'gaudi'", "gaudi2, gaudi2e, gaudi3"),
         ("build --target", "--target requires a value", "--target VALUE"),
         ("build --target gaudi", "unknown target 'gaudi'", "gaudi2, gaudi2e, gaudi3"),
         ("matrix --porof packages", "matrix: unknown option --porof", "did you mean '--proof'?"),
@@ -144,6 +150,8 @@ def test_no_task_has_a_short_option_of_its_own() -> None:
         ("./inv bui", {"build"}),
         ("./inv build --tar", {"--target"}),
         ("./inv build --target gau", {"gaudi2", "gaudi2e", "gaudi3"}),
+        ("./inv build --target cpu,gau", {"cpu,gaudi2", "cpu,gaudi2e", "cpu,gaudi3"}),
+        ("./inv build cpu gau", {"gaudi2", "gaudi2e", "gaudi3"}),
         ("./inv matrix habana1.2", {"habana1.2"}),
         ("./inv lock diff --js", {"--json"}),
         ("./inv topology re", {"render"}),
@@ -235,7 +243,12 @@ def test_a_task_that_requires_a_target_takes_the_projects_default(tmp_path: Path
         (("bake",), "nonsense"),
         (("bake", "--target", "other"), "other"),
         (("bake", "third"), "third"),
+        (("build",), "nonsense"),
+        (("build", "--json"), "nonsense"),
+        (("build", "third"), "third"),
     ):
         done = started("--project", str(tmp_path), *words)
         assert (done.returncode, f"unknown target '{target}'" in done.stderr) == (2, True), done.stderr
     assert "--target" in started("bake").stderr
+    chosen = started("--project", str(tmp_path), "build", "--changed-since", "v0")
+    assert "--changed-since v0: git rev-parse" in chosen.stderr

@@ -1,0 +1,181 @@
+"""What `build` does: one row as ever, or many at once with a table at the end. IO."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from drydock.build import build as builder
+from drydock.build import many, standins
+from drydock.build.job import DEFAULTS, BuildOptions, Job, choose_platform
+from drydock.build.many import Outcome
+from drydock.config.matrix import find, read_matrix
+from drydock.core.console import emit, log
+from drydock.core.errors import DrydockError, InputError
+from drydock.core.files import dumps
+from drydock.core.paths import cache_home
+from drydock.core.project import Project
+from drydock.model.record import dump
+from drydock.model.variant import Variant
+from drydock.repo import locking
+from drydock.repo.ci import changed
+from drydock.repo.ci.rows import CiRow, rows
+from drydock.run import auto
+
+
+class Which(NamedTuple):
+    """Which rows to build."""
+
+    targets: Sequence[str] = ()
+    """Each may be several, with commas between."""
+    root: str = ""
+    """The recorded host that `auto` is chosen for."""
+    all_locked: bool = False
+    since: str | None = None
+    """Rows whose inputs changed since this commit."""
+
+
+class How(NamedTuple):
+    """How rows are built."""
+
+    options: BuildOptions = DEFAULTS
+    builders: Sequence[str] = ()
+    no_cache: bool = False
+    locked: bool = False
+    supplied: Sequence[str] = ()
+    stand_ins: bool = False
+
+
+def build(project: Project, which: Which, how: How, *, json: bool) -> None:
+    """Build what was asked for and print what came of it. Exits with the largest code of a row that failed."""
+    words = _words(",".join(which.targets), "--target")
+    _check(which, how, words)
+    if len(words) == 1 and not (which.all_locked or which.since is not None) and len(how.builders) <= 1:
+        _one(project, auto.resolve_id(project, words[0], which.root), how, json=json)
+        return
+    outcomes = _many(project, which, how, words)
+    emit(dumps({"rows": [dump(outcome) for outcome in outcomes]}) if json else text(outcomes))
+    sys.exit(max((outcome.exit_code for outcome in outcomes), default=0))
+
+
+def builders(text: str) -> tuple[str, ...]:
+    """Return the builders of --builder. Raises InputError."""
+    return tuple(_words(text, "--builder"))
+
+
+def _words(text: str, option: str) -> list[str]:
+    """Split at commas, each word once. Raises InputError for an empty one."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(words):
+        raise InputError(f"{option} {text}: a name between commas is empty", hint=f"write {option} A,B")
+    return list(dict.fromkeys(words))
+
+
+def _check(which: Which, how: How, words: Sequence[str]) -> None:
+    """Raise InputError for options that contradict each other."""
+    ways = [*(["--target"] if words else []), *(["--all-locked"] if which.all_locked else [])]
+    ways += ["--changed-since"] if which.since is not None else []
+    if not ways:
+        raise InputError("build requires --target", hint="./inv build --help; ./inv matrix lists the targets")
+    if len(ways) > 1:
+        raise InputError(f"{' and '.join(ways)} exclude each other", hint=f"leave out {' and '.join(ways[1:])}")
+    if how.stand_ins and how.supplied:
+        raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
+    if how.supplied and (ways != ["--target"] or len(words) > 1):
+        raise InputError("--supplied: names the files of one variant", hint="build that one by itself with --target")
+    if which.root and auto.AUTO not in words:
+        raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
+
+
+def _one(project: Project, variant: str, how: How, *, json: bool) -> None:
+    (of,) = how.builders or (None,)
+    built = builder.build(
+        _job(project, variant, how), builder=of, no_cache=how.no_cache, may_pull=not how.options.offline
+    )
+    emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
+
+
+def _job(project: Project, variant: str, how: How) -> Job:
+    if how.stand_ins:
+        return standins.stand_in(project, variant, how.options)
+    return locking.job_of(project, variant, how.options, locked=how.locked, given=how.supplied)
+
+
+def _many(project: Project, which: Which, how: How, words: Sequence[str]) -> list[Outcome]:
+    """Build rows; return what came of each, those that were left out last."""
+    variants = read_matrix(project)
+    left_out: list[Outcome] = []
+    if words:
+        names = [auto.resolve_id(project, word, which.root if word == auto.AUTO else "") for word in words]
+        wanted = [find(variants, name) for name in names]
+    else:
+        wanted, left_out = _selected(project, variants, which)
+    wanted = list({variant.id: variant for variant in wanted}.values())
+    jobs: dict[str, Job] = {}
+    outcomes: dict[str, Outcome] = {}
+    for variant in wanted:
+        try:
+            jobs[variant.id] = _job(project, variant.id, how)
+        except DrydockError as error:
+            outcomes[variant.id] = many.failed(variant.id, how.options.platform or variant.platforms[0], error)
+    options = many.Options(how.builders, how.no_cache, may_pull=not how.options.offline)
+    outcomes |= {outcome.variant: outcome for outcome in many.build_all([*jobs.values()], options)}
+    return [*(outcomes[variant.id] for variant in wanted), *left_out]
+
+
+def _selected(project: Project, variants: Sequence[Variant], which: Which) -> tuple[list[Variant], list[Outcome]]:
+    """Return the locked rows, all or those that changed, which fit the free disk; and why the others were left out."""
+    built, left_out = rows(project, variants)
+    reasons = {row.variant: row.why for row in left_out}
+    if which.since is not None:
+        commit = changed.commit(project, which.since)
+        found = {row.variant: row.why for row in changed.changes(project, variants, commit).changed}
+        for name, why in found.items():
+            log(f"{name}: {why}")
+        built, reasons = tuple(row for row in built if row.variant in found), {}
+    reasons |= dict(_too_large(built, _free()))
+    known = {variant.id: variant for variant in variants}
+    return [known[row.variant] for row in built if row.variant not in reasons], [
+        Outcome(variant=name, platform=choose_platform(known[name], None), state="left out", why=why)
+        for name, why in sorted(reasons.items())
+    ]
+
+
+def _free() -> int:
+    """Return the bytes that are free for the cache, which may not exist yet."""
+    home = cache_home()
+    return shutil.disk_usage(next(folder for folder in (home, *home.parents) if folder.is_dir())).free
+
+
+def _too_large(built: Iterable[CiRow], free: int) -> Iterator[tuple[str, str]]:
+    """Yield each row that does not fit the free disk beside the smaller ones, and why."""
+    for row in sorted(built, key=lambda row: row.disk or free):
+        if row.disk is None or row.disk > free:
+            yield row.variant, f"disk: it needs {row.needs}, and {max(free, 0) / 1e9:.0f} GB are free for it"
+        else:
+            free -= row.disk
+
+
+COLUMNS = ("row", "seconds", "cached", "digest", "")
+
+
+def text(outcomes: Sequence[Outcome]) -> str:
+    """Return one line for each row, and below why rows failed or were left out."""
+    cells = [COLUMNS, *(_cells(outcome) for outcome in outcomes if outcome.state != "left out")]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    for state in ("failed", "left out"):
+        reasons: dict[str, list[str]] = {}
+        for outcome in (each for each in outcomes if each.state == state):
+            reasons.setdefault(outcome.why, []).append(outcome.variant)
+        if reasons:
+            lines += ["", f"{state}:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _cells(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.state == "failed":
+        return outcome.variant, f"{outcome.seconds:.1f}", "", "", "failed"
+    return outcome.variant, f"{outcome.seconds:.1f}", outcome.cached, outcome.digest, outcome.recorded
