@@ -23,7 +23,17 @@ from drydock.core.process import short_lived
 from drydock.model.record import dump
 from drydock.repo import cli
 from drydock.repo.ci.tasks import VERBS
-from drydock.repo.task_helpers import after_dashes, chosen, here, registry_of, report, terminal_columns, verb, words_of
+from drydock.repo.task_helpers import (
+    after_dashes,
+    chosen,
+    foundations_of,
+    here,
+    registry_of,
+    report,
+    terminal_columns,
+    verb,
+    words_of,
+)
 
 Words = Sequence[str]
 NONE: Words = []
@@ -49,6 +59,11 @@ TRUST = INSECURE | {
     "identity": "accept keyless signatures of this identity; requires --issuer",
     "issuer": "OIDC issuer of the identity",
     "trusted_root": "trusted root file (cosign trusted-root create), to verify without network",
+}
+FOUNDATIONS = TRUST | {
+    "foundations": "HOST/REPOSITORY to take the foundation from, if its digest is the lock's [default: drydock.yaml's]",
+    "key": "also accept foundations signed with this public key",
+    "identity": "also accept foundations signed by this identity; requires --issuer",
 }
 LOCKED = {
     "locked": "pin nothing: fail if the lock lacks an input, as with CI=true",
@@ -308,7 +323,7 @@ BUILT = OR_AUTO | {
 
 @verb(
     iterable=["target", "context", "supplied"],
-    help=BUILT | JSON | OFFLINE | PLATFORM | NO_CACHE | CONTEXT | LOCKED | STAND_INS | VERBOSE,
+    help=BUILT | JSON | OFFLINE | PLATFORM | NO_CACHE | CONTEXT | LOCKED | STAND_INS | FOUNDATIONS | VERBOSE,
 )
 def build(
     _: Context,
@@ -325,15 +340,23 @@ def build(
     supplied: Words = NONE,
     stand_ins: bool = False,
     root: str = "",
+    foundations: str = "",
+    key: str = "",
+    identity: str = "",
+    issuer: str = "",
+    trusted_root: str = "",
+    insecure: bool = False,
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
+    from drydock.publish import foundations as shared
     from drydock.repo import building
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    how = building.How(options, building.builders(builder), no_cache, locked, supplied, stand_ins)
+    pull = shared.puller(foundations_of(foundations), (key, identity, issuer, trusted_root), insecure=insecure)
+    how = building.How(options, building.builders(builder), no_cache, locked, supplied, stand_ins, pull)
     building.build(here(), building.Which(target, root, all_locked, changed_since), how, json=json)
 
 
@@ -467,6 +490,71 @@ def publish(
         here(), target, push.PublishOptions(registry_of(registry), release, channel, dry_run, insecure, *signing)
     )
     emit(dumps(dump(published)) if json else push.report(published))
+
+
+WHERE = {"registry": "HOST/REPOSITORY [default: drydock.yaml's `foundations`]"}
+
+
+@verb(
+    name="list",
+    default=True,
+    help=JSON
+    | INSECURE
+    | WHERE
+    | {
+        "keep": "REVISION or REVISION..REVISION: what its locks need is needed too, beside the working tree's",
+        "prune": "list only what no lock needs",
+        "yes": "with --prune: delete it",
+    },
+)
+def foundations(
+    _: Context,
+    registry: str = "",
+    keep: str = "",
+    prune: bool = False,
+    yes: bool = False,
+    insecure: bool = False,
+    json: bool = False,
+) -> None:
+    """List the foundations in a registry, and which rows need them."""
+    from drydock.publish import foundation_use
+
+    if yes and not prune:
+        raise InputError("--yes: nothing to confirm", hint="add --prune")
+    where = foundations_of(registry, "--registry")
+    repository, found = foundation_use.shared(here(), where, keep, insecure=insecure)
+    found = foundation_use.pruned(repository, found, yes=yes) if prune else found
+    emit(dumps({"foundations": [dump(each) for each in found]}) if json else foundation_use.text(found))
+
+
+@verb(
+    name="push",
+    help=JSON
+    | INSECURE
+    | WHERE
+    | {
+        "target": "variant id, alias or accelerator [default: every row whose foundation is kept]",
+        "key": "sign with this cosign key: a file, env://NAME or a KMS URI",
+        "keyless": "sign with your OIDC identity instead of a key",
+    },
+)
+def foundations_push(
+    _: Context,
+    target: str = "",
+    registry: str = "",
+    key: str = "",
+    keyless: bool = False,
+    insecure: bool = False,
+    json: bool = False,
+) -> None:
+    """Push foundations that `build` keeps, for `build --foundations` on other machines."""
+    from drydock.publish import foundations as shared
+    from drydock.publish import push
+
+    signer = push.signer_of(push.PublishOptions("", insecure=insecure, key=key, keyless=keyless))
+    where = foundations_of(registry, "--registry")
+    pushed = shared.push(here(), chosen(target), where, signer, insecure=insecure)
+    emit(dumps({"pushed": [dump(each) for each in pushed]}) if json else shared.report(pushed))
 
 
 @verb(name="push", positional=["name"], help=JSON | INSECURE | {"name": "REGISTRY/NAME, with or without :TAG"})
@@ -983,7 +1071,8 @@ namespace = Collection(
     engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
     inspect, diff, demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    model=Collection(model, model_pull), project=Collection("project", project_push), ci=VERBS,
+    foundations=Collection(foundations, foundations_push), model=Collection(model, model_pull),
+    project=Collection("project", project_push), ci=VERBS,
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,
         topology_up, topology_down, topology_verify,

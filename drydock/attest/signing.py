@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from drydock.core.errors import InputError, RegistryError, UntrustedError
@@ -33,6 +34,8 @@ class Signer(NamedTuple):
     insecure: bool = False
     config: str = ""
     """Signing configuration: a file that names the services to use instead of cosign's defaults."""
+    claims: Mapping[str, str] = MappingProxyType({})
+    """What the signatures say beside the digest: cosign's annotations."""
 
 
 class Trust(NamedTuple):
@@ -44,11 +47,30 @@ class Trust(NamedTuple):
     insecure: bool = False
     root: str = ""
     """Trusted root: a file that names the trusted authorities and logs, instead of those that cosign fetches."""
+    claims: Mapping[str, str] = MappingProxyType({})
+    """What a signature must say beside the digest."""
+    patience: float = TIMEOUT
+    """Seconds for one signature."""
 
     @property
     def required(self) -> bool:
         """Whether signatures must be verified."""
         return bool(self.key or self.identity)
+
+
+def trust_of(given: Sequence[str], *, insecure: bool) -> Trust:
+    """Return whom the options accept: key, identity, issuer and trusted root.
+
+    Raises InputError if options that require each other are incomplete.
+    """
+    key, identity, issuer, root = given
+    if bool(identity) != bool(issuer):
+        raise InputError("--identity and --issuer require each other")
+    if key and identity:
+        raise InputError("--key and --identity exclude each other: the image is verified with one of them")
+    if root and not identity:
+        raise InputError("--trusted-root requires --identity and --issuer")
+    return Trust(key, identity, issuer, insecure, root)
 
 
 def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
@@ -60,8 +82,8 @@ def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = 
     missing = [where for where in digests if where not in done_before]
     if not missing:
         return
-    transport = _transport_options(missing[0], insecure=signer.insecure)
-    done = _cosign(("sign", "--yes", *_signer_options(signer), *transport, *map(_without_scheme, missing)), env)
+    options = (*_transport_options(missing[0], insecure=signer.insecure), *_claims(signer.claims))
+    done = _cosign(("sign", "--yes", *_signer_options(signer), *options, *map(_without_scheme, missing)), env)
     if done.returncode:
         raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_error(done.stderr)}")
 
@@ -75,8 +97,8 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
         options += _root_options(trust.root)
     else:
         raise InputError("--identity requires --issuer", hint="such as https://token.actions.githubusercontent.com")
-    transport = _transport_options(where, insecure=trust.insecure)
-    done = _cosign(("verify", *options, *transport, _without_scheme(where)), env)
+    options += (*_transport_options(where, insecure=trust.insecure), *_claims(trust.claims))
+    done = _cosign(("verify", *options, _without_scheme(where)), env, trust.patience)
     if done.returncode:
         raise UntrustedError(f"{where}: no valid signature: {_error(done.stderr)}")
     if where.digest not in _signed_digests(done.stdout):
@@ -155,7 +177,7 @@ def signed_by(
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
         file.write(public.stdout)
         file.flush()
-        trust = Trust(key=file.name, insecure=signer.insecure)
+        trust = Trust(key=file.name, insecure=signer.insecure, claims=signer.claims)
         return tuple(where for where in digests if _is_signed(where, trust, env))
 
 
@@ -180,11 +202,17 @@ def _transport_options(where: Reference, *, insecure: bool) -> tuple[str, ...]:
     return ("--allow-http-registry",) if insecure or is_loopback(where.host) else ()
 
 
+def _claims(claims: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"--annotations={name}={value}" for name, value in claims.items())
+
+
 def _without_scheme(where: Reference) -> str:
     return str(where._replace(scheme=""))
 
 
-def _cosign(arguments: tuple[str, ...], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def _cosign(
+    arguments: tuple[str, ...], env: Mapping[str, str], patience: float = TIMEOUT
+) -> subprocess.CompletedProcess[str]:
     program = shutil.which("cosign", path=env.get("PATH"))
     if not program:
         raise InputError("cosign: not found on PATH", hint=INSTALL_HINT)
@@ -192,10 +220,10 @@ def _cosign(arguments: tuple[str, ...], env: Mapping[str, str]) -> subprocess.Co
     environment = {"COSIGN_PASSWORD": "", **env}
     try:
         return subprocess.run(
-            [program, *arguments], capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT
+            [program, *arguments], capture_output=True, text=True, check=False, env=environment, timeout=patience
         )
     except subprocess.TimeoutExpired as error:
-        raise RegistryError(f"cosign {arguments[0]}: timed out after {TIMEOUT} seconds") from error
+        raise RegistryError(f"cosign {arguments[0]}: timed out after {patience:g} seconds") from error
 
 
 def _error(text: str) -> str:

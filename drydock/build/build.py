@@ -22,6 +22,8 @@ from drydock.oci import layout as oci
 
 REMOTE = ("docker-image://", "https://")
 """Contexts that the builder gets from the network."""
+Pull = Callable[[Job], bool]
+"""Puts a job's foundation, made elsewhere, into its folder, and tells whether it did; raises no error."""
 
 
 class Built(Record):
@@ -66,7 +68,7 @@ def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, 
     return plan.labelled(made, job.stand_in_labels)
 
 
-def build(
+def build(  # noqa: PLR0913 - all but the job have defaults
     job: Job,
     *,
     builder: str | None = None,
@@ -74,11 +76,12 @@ def build(
     into_engine: bool = True,
     hash_kept: bool = False,
     may_pull: bool = True,
+    pull: Pull | None = None,
 ) -> Built:
     """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
 
     Without `may_pull` the builder uses no network either: a base that the store lacks is an error, as is an engine that
-    is not installed.
+    is not installed. `pull` is asked for a foundation that is not kept.
 
     A kept layout counts only with the digest that is recorded for its inputs, if any is, and if it is not damaged: by
     the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
@@ -86,10 +89,10 @@ def build(
     """
     engine = partial(daemon.ensure, install=may_pull) if into_engine or builder is None else None
     how = {"no_cache": no_cache, "into_engine": into_engine, "hash_kept": hash_kept, "may_pull": may_pull}
-    return run(steps(job, engine, **how), partial(buildx.bake, builder=builder, no_cache=no_cache))
+    return run(steps(job, engine, **how, pull=pull), partial(buildx.bake, builder=builder, no_cache=no_cache))
 
 
-def steps(
+def steps(  # noqa: PLR0913 - as above
     job: Job,
     engine: Callable[[], object] | None,
     *,
@@ -97,6 +100,7 @@ def steps(
     into_engine: bool = True,
     hash_kept: bool = False,
     may_pull: bool = True,
+    pull: Pull | None = None,
 ) -> Steps[Built]:
     """Build an image as `build` does, but yield each plan to be baked; `engine` makes sure of the engine, if needed."""
     clock = Clock()
@@ -109,7 +113,7 @@ def steps(
         engine()
         clock.lap("engine")
     with layouts_lock(job.variant.id, job.platform):
-        yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull)
+        yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull, pull=pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
         _settle(job, into_engine=into_engine)
@@ -191,12 +195,19 @@ class Clock:
         return round(time.monotonic() - self._start, 1)
 
 
-def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool) -> Steps[None]:
+def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull: Pull | None) -> Steps[None]:
     if not no_cache and usable(job, oci.sound):
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
     have_foundation = not no_cache and oci.sound(job.foundation)
+    if pull and may_pull and not (no_cache or have_foundation):
+        have_foundation = pull(job)
+        clock.lap("pull")
+    if have_foundation and "base" not in job.context_overrides:
+        from drydock.inputs import fetch  # noqa: PLC0415 - as above
+
+        fetch.restore_base(job.pins, job.platform, job.lock.source_date_epoch, job.foundation)
     unread = foundation.contexts(job.variant) if have_foundation else ()
     contexts = fetch_contexts(job, unread)
     if not may_pull:

@@ -133,12 +133,22 @@ class Job:
             )
 
     @cached_property
-    def foundation(self) -> Path:
-        """Return the folder of the foundation's OCI layout, whether it was built or not."""
+    def foundation_key(self) -> str:
+        """Return the checksum of everything that the foundation's digest depends on."""
         recipe = foundation.recipe(self.sources[render.DOCKERFILE].decode())
         contexts = {name: value for name, value in self.context_overrides.items() if name != "entrypoints"}
-        key = self._checksum({render.DOCKERFILE: recipe.encode()}, {}, contexts)
-        return layouts_folder(self.variant.id, self.platform, "foundations") / key
+        return self._checksum({render.DOCKERFILE: recipe.encode()}, {}, contexts)
+
+    @property
+    def foundation(self) -> Path:
+        """Return the folder of the foundation's OCI layout, whether it was built or not."""
+        return layouts_folder(self.variant.id, self.platform, "foundations") / self.foundation_key
+
+    @property
+    def committed_foundation(self) -> str | None:
+        """Return the digest that the lock has for the foundation's key; None if it has none, or one for another key."""
+        found = self.pins.image.foundation if self.pins.image else None
+        return found.digest if found and found.key == self.foundation_key else None
 
     def _checksum(
         self, files: Mapping[str, bytes], entrypoint: Mapping[str, str], context_overrides: Mapping[str, str]

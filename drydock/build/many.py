@@ -40,6 +40,8 @@ class Options(NamedTuple):
     """Empty: the engine's own."""
     no_cache: bool = False
     may_pull: bool = True
+    pull: build.Pull | None = None
+    """What is asked for foundations that are not kept."""
 
 
 class Outcome(Record):
@@ -137,7 +139,9 @@ class _Row:
 
     def _steps(self, options: Options, engine: Callable[[], object]) -> Steps[build.Built]:
         with step(self.job.variant.id) as self.shown:
-            steps = build.steps(self.job, engine, no_cache=options.no_cache, may_pull=options.may_pull)
+            steps = build.steps(
+                self.job, engine, no_cache=options.no_cache, may_pull=options.may_pull, pull=options.pull
+            )
             return (yield from steps)
 
     def advance(self, error: DrydockError | None = None) -> None:

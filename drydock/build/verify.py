@@ -27,12 +27,15 @@ from drydock.core.process import in_ci
 from drydock.engine import daemon
 from drydock.lock import lockfile
 from drydock.model.additions import Additions
-from drydock.model.locked import LockedImage
+from drydock.model.locked import LockedFoundation, LockedImage
 from drydock.model.record import Record
+from drydock.oci import layout as oci
 from drydock.oci.layout_diff import LayoutDifference, compare
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = (FILE, "matrix.yaml", "tasks.py", "pyproject.toml")
+CACHE = "cache"
+"""The second build's cache folder, in its temporary one."""
 SHARED = ("store",)
 """Folders of the cache with fetched files, which each use checks: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
@@ -50,6 +53,8 @@ class Verified(Record):
     """The lock's digest, if it was made from the same inputs."""
     matches_committed: bool | None
     differences: tuple[Mapping[str, str], ...]
+    foundation: str | None = None
+    """Digest of the foundation if both builds have the same, else null."""
 
 
 def verify(job: Job, *, builder: str | None = None, recording: bool = False) -> Verified:
@@ -59,11 +64,13 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False) -> 
     """
     if recording:
         job.project.check_writable(f"images/{job.variant.id}/lock.json")
-    first = build.build(job, builder=builder, hash_kept=True)
+    anew = recording and not oci.sound(job.foundation)  # both builds must show the digest of the foundation
+    first = build.build(job, builder=builder, hash_kept=True, no_cache=anew)
     log(f"{first.digest}: now building again without cache")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         second = _build_elsewhere(job, Path(folder), builder)
         differences = compare(Path(first.layout), Path(second["layout"]))
+        below = {_digest(job.foundation), _digest(Path(folder, CACHE, job.foundation.relative_to(cache_home())))}
     committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
     return Verified(
         reproducible=first.digest == second["digest"],
@@ -72,6 +79,7 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False) -> 
         committed=committed,
         matches_committed=None if committed is None else committed == first.digest,
         differences=tuple(difference._asdict() for difference in differences),
+        foundation=below.pop() if len(below) == 1 else None,
     )
 
 
@@ -97,13 +105,15 @@ def settle(
             hint="compare BuildKit with `image.buildkit` in the lock; on a machine that is no CI,"
             f" `./inv verify --target {job.variant.id} --record` writes the new digest",
         )
-    if recording and not verified.matches_committed:
+    if recording and not (verified.matches_committed and verified.foundation in (None, job.committed_foundation)):
         record(job, verified, builder)
 
 
 def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     """Write the digest of two identical builds into the lock."""
+    below = verified.foundation
     image = LockedImage(
+        foundation=LockedFoundation(digest=below, key=job.foundation_key) if below else None,
         digest=verified.first,
         inputs_sha256=job.inputs_sha256,
         buildkit=daemon.buildkit_version(builder),
@@ -124,7 +134,7 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
     copies = [folder / f"a different folder {number}" for number in range(len(job.project.layers))]
     for layer, copy in zip(job.project.layers, copies, strict=True):
         _copy_inputs(layer, copy, job.variant.additions)
-    cache = folder / "cache"
+    cache = folder / CACHE
     cache.mkdir()
     for shared in SHARED:
         (cache_home() / shared).mkdir(parents=True, exist_ok=True)
@@ -165,6 +175,11 @@ def _copy_inputs(layer: Path, copy: Path, additions: Additions) -> None:
 def _tree(folder: Path) -> Iterator[Path]:
     yield folder
     yield from folder.rglob("*")
+
+
+def _digest(layout: Path) -> str | None:
+    """Return the digest of a layout; None if it does not exist or is damaged."""
+    return oci.read_digest(layout) if oci.sound(layout) else None
 
 
 def _large_temporary_folder() -> Path:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drydock.build.job import Job
 from drydock.bundle.contents import ARCHIVE, COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError
-from drydock.core.files import dumps, file_sha256
+from drydock.core.files import file_sha256
 from drydock.examine import remote_image
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, git_objects, sources, wheels
@@ -124,11 +124,5 @@ def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
             place(image.blob(descriptor["digest"]), oci.blob(layout, descriptor["digest"]), executable=False)
         for item in {image.manifest.digest: image.manifest, manifest.digest: manifest}.values():
             oci.blob(layout, item.digest).write_bytes(item.data)
-        write_index(layout, image.manifest.descriptor())
+        oci.write_index(layout, image.manifest.descriptor())
     return final
-
-
-def write_index(layout: Path, descriptor: dict[str, Any]) -> None:
-    """Write the files that make a folder of blobs an OCI layout of one image."""
-    (layout / "oci-layout").write_text(dumps({"imageLayoutVersion": "1.0.0"}))
-    (layout / "index.json").write_text(dumps({"schemaVersion": 2, "manifests": [descriptor]}))

@@ -30,7 +30,6 @@ from drydock.bundle import models as model_folders
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
-from drydock.bundle.inputs import write_index
 from drydock.bundle.trust import check_own_build, check_recorded, kept, open_trusted
 from drydock.core.console import as_lines, byte_progress
 from drydock.core.errors import DrydockError, FetchError, InputError, nearest
@@ -328,7 +327,7 @@ class _Loading:
                 os.fsync(file.fileno())
         manifest = self.archive.json(digest)
         described = {"mediaType": manifest["mediaType"], "digest": digest, "size": self.archive.size(digest)}
-        write_index(layout, described)
+        oci.write_index(layout, described)
 
     def _reachable(self, digest: str, platform: str) -> list[str]:
         """Return the digests of an image's blobs; of an index only the image for the given platform."""

@@ -50,21 +50,13 @@ def verify_options(
 
     Raises InputError if options that require each other are incomplete.
     """
-    from drydock.attest.signing import Trust
+    from drydock.attest.signing import trust_of
     from drydock.examine import verify_published
 
-    key, identity, issuer, root = trust_in
-    if bool(identity) != bool(issuer):
-        raise InputError("--identity and --issuer require each other")
-    if key and identity:
-        raise InputError("--key and --identity exclude each other: the image is verified with one of them")
-    if root and not identity:
-        raise InputError("--trusted-root requires --identity and --issuer")
+    trust = trust_of(trust_in, insecure=insecure)
     if max_age < 0:
         raise InputError(f"--max-age {max_age}: expected a number of days, 1 or more")
-    return verify_published.VerifyOptions(
-        Trust(key, identity, issuer, insecure, root), rebuild, builder, mirror_of, max_age
-    )
+    return verify_published.VerifyOptions(trust, rebuild, builder, mirror_of, max_age)
 
 
 def verify(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:

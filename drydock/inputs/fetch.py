@@ -157,6 +157,12 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Ma
     return f"oci-layout://{layout}@{digest}"
 
 
+def restore_base(pins: LockedPlatform, platform: str, epoch: int, image: Path) -> None:
+    """Make a Debian base that the store lacks out of an image that stands on it, if the result is the locked base."""
+    if isinstance(pins.base, LockedDebianBase) and pins.base.digest:
+        rootfs.restore(rootfs_packages(pins.base, platform, epoch), default_store(), pins.base.digest, image)
+
+
 def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
     """Return the build context of an image base: its layout in the store, from a bundle, else its registry or a mirror.
 

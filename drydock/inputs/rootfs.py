@@ -25,11 +25,14 @@ from drydock.core.files import checksum, exclusive
 from drydock.engine import daemon
 from drydock.inputs.store import Store, whole_folder
 from drydock.model.locked import LockedDeb
-from drydock.oci.layout import intact, read_digest, write_layout
+from drydock.oci.layout import blob, intact, read_digest, read_manifest, write_layout
+from drydock.oci.layout_diff import decompressed
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders that are links into /usr in Debian since bookworm."""
 LABEL = "io.drydock.bootstrap"
+LARGEST = 4 << 30
+"""Bytes of a base."""
 REPOSITORY = "repository"
 """Folder of the packages in the bootstrap image."""
 USERS = {
@@ -94,6 +97,36 @@ def make(source: Packages, store: Store, *, to_record: bool = False) -> Path:
             _make(source, store, final)
             _MADE.add(final)
     return final
+
+
+def restore(source: Packages, store: Store, digest: str, image: Path) -> None:
+    """Make the layout of a base, unless it exists, out of the layout of an image on it: its lowest layer is the base.
+
+    Nothing is kept unless the result has this digest.
+    """
+    final = folder(source, store)
+    with exclusive(store.home / "bases" / "lock"):
+        if not final.exists():
+            with contextlib.suppress(_AnotherBaseError), whole_folder(final) as layout:
+                _restore(source, digest, image, layout)
+
+
+class _AnotherBaseError(Exception):
+    """An image stands on another base."""
+
+
+def _restore(source: Packages, digest: str, image: Path, layout: Path) -> None:
+    lowest, layer = read_manifest(image)["layers"][0], layout / "layer.tar"
+    with (
+        contextlib.closing(decompressed(blob(image, lowest["digest"]), lowest["mediaType"])) as stream,
+        layer.open("wb") as file,
+    ):
+        while piece := stream.read(1 << 20):
+            if file.tell() > LARGEST:
+                raise _AnotherBaseError
+            file.write(piece)
+    if write_layout(layout, layer, source.platform, source.epoch, _author(source.suite)) != digest:
+        raise _AnotherBaseError
 
 
 _MADE = set[Path]()

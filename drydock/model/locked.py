@@ -116,6 +116,14 @@ class LockedFile(Record):
     sha256: Sha256
 
 
+class LockedFoundation(Record):
+    """The image without the entrypoint, on which a build stands; two builds agreed on it too."""
+
+    digest: Digest
+    key: Sha256
+    """Checksum of all inputs of the foundation. Other inputs give another digest."""
+
+
 class LockedImage(Record):
     """The digest that two builds agreed on, and the tools that made it."""
 
@@ -124,6 +132,8 @@ class LockedImage(Record):
     """Checksum of all inputs: lock, Dockerfile, profile, entrypoint. Other inputs give another digest."""
     buildkit: OneLine
     buildx: OneLine
+    foundation: LockedFoundation | None = Field(default=None, exclude_if=lambda foundation: foundation is None)
+    """The foundation of that image; null in older locks."""
 
 
 class LockedPlatform(Record):

@@ -34,6 +34,9 @@ class ProjectFile(Record):
     rows: Literal["all"] | tuple[Identifier, ...] = "all"
     """Rows of drydock's own that the project has next to its own: all, or by id."""
     registry: OneLine = Field(default="", description="Optional: host and path that `publish` pushes to by default.")
+    foundations: OneLine = Field(
+        default="", description="Optional: host and repository that `build` pulls foundations from."
+    )
     mirrors: RelativePath | None = None
     """A mirrors.yaml of the project, used where DRYDOCK_MIRRORS names none."""
     defaults: ProjectDefaults = ProjectDefaults()

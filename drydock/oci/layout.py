@@ -38,9 +38,14 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     config, manifest = _image([*below, top], platform, epoch, author)
     for data in (config, manifest):
         (blobs / hashlib.sha256(data).hexdigest()).write_bytes(data)
-    (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [_descriptor(MANIFEST, manifest)]}))
+    write_index(folder, _descriptor(MANIFEST, manifest))
     return str(_descriptor(MANIFEST, manifest)["digest"])
+
+
+def write_index(folder: Path, descriptor: Mapping[str, Any]) -> None:
+    """Write the files that make a folder of blobs an OCI layout of one image."""
+    (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [descriptor]}))
 
 
 def read_digest(folder: Path) -> str:
@@ -151,5 +156,5 @@ def _descriptor(media_type: str, data: bytes) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
 
 
-def _json(value: dict[str, Any]) -> bytes:
+def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -186,14 +186,14 @@ def built(project: Project, variant: Variant) -> list[Layout]:
         )
     if missing:
         log(f"{variant.id}: skipping platforms that are not built: {', '.join(missing)}")
-    return [read_layout(job, folder) for job, folder in found if folder]
+    layouts = [read_layout(job, folder) for job, folder in found if folder]
+    for layout in layouts:
+        layout.job.refuse_other(layout.manifest.digest)
+    return layouts
 
 
 def read_layout(job: Job, folder: Path) -> Layout:
-    """Return a build's layout, every blob of it checked.
-
-    Raises RegistryError for a damaged one, and UntrustedError if another digest is recorded for the same inputs.
-    """
+    """Return the layout of a build or its foundation, every blob of it checked. Raises RegistryError if damaged."""
     hint = f"./inv build --target {job.variant.id} --no-cache"
     try:
         digest = oci.read_digest(folder)
@@ -211,7 +211,6 @@ def read_layout(job: Job, folder: Path) -> Layout:
             check_file(layout.blob(descriptor["digest"]), descriptor["digest"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RegistryError(f"{folder}: damaged: {error}", hint=hint) from error
-    job.refuse_other(digest)
     return layout
 
 

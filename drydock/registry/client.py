@@ -244,6 +244,7 @@ class Client:
         if not hasattr(self._local, "session"):
             self._local.session = http.Session()
             self._local.session.trust_env = not is_loopback(self.where.host)
+            self._local.session.longest_wait = min(http.LONGEST_WAIT, self.access.patience)
         session: requests.Session = self._local.session
         return session
 

@@ -78,16 +78,29 @@ class Manifests:
 
         Raises RegistryError if it does not match the digest, or if other clients could read it in another way.
         """
+        found = self.receive(name)
+        return None if found is None else self.read(found, name)
+
+    def receive(self, name: str) -> Manifest | None:
+        """Return the bytes of a tag or digest, unread, or None. Raises RegistryError for those of another digest."""
         request = HttpRequest("GET", self.client.path(f"manifests/{name}"), headers={"Accept": ACCEPTED})
         response = self.client.request(request, (200, 404))
         if response.status_code == requests.codes.not_found:
             return None
-        media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        manifest = Manifest(response.content, media_type)
+        manifest = Manifest(response.content, response.headers.get("Content-Type", "").partition(";")[0].strip())
         if name.startswith("sha256:") and manifest.digest != name:
             raise RegistryError(f"{self.client.where}: {name}: the registry sent {manifest.digest} instead")
-        _, media_type = strict.read(response.content, media_type, f"{self.client.where}: {name}")
-        return manifest._replace(media_type=media_type)
+        return manifest
+
+    def read(self, received: Manifest, name: str) -> Manifest:
+        """Return received bytes as a manifest. Raises RegistryError if other clients could read it in another way."""
+        _, media_type = strict.read(received.data, received.media_type, f"{self.client.where}: {name}")
+        return received._replace(media_type=media_type)
+
+    def delete(self, digest: str) -> None:
+        """Delete a manifest, with the tags that name it. Raises RefusedError if the registry does not delete."""
+        request = HttpRequest("DELETE", self.client.path(f"manifests/{digest}"), "delete,pull")
+        self.client.request(request, (200, 202, 204, 404))
 
     def listed(self, entry: Mapping[str, Any]) -> Manifest:
         """Return the image that an entry of an index names. Raises RegistryError if it is missing, or not as listed."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from drydock.build import build as builder
 from drydock.build import many, standins
+from drydock.build.build import Pull
 from drydock.build.job import DEFAULTS, BuildOptions, Job, choose_platform
 from drydock.build.many import Outcome
 from drydock.config.matrix import find, read_matrix
@@ -46,6 +47,8 @@ class How(NamedTuple):
     locked: bool = False
     supplied: Sequence[str] = ()
     stand_ins: bool = False
+    pull: Pull | None = None
+    """What is asked for foundations that are not kept."""
 
 
 def build(project: Project, which: Which, how: How, *, json: bool) -> None:
@@ -92,7 +95,11 @@ def _check(which: Which, how: How, words: Sequence[str]) -> None:
 def _one(project: Project, variant: str, how: How, *, json: bool) -> None:
     (of,) = how.builders or (None,)
     built = builder.build(
-        _job(project, variant, how), builder=of, no_cache=how.no_cache, may_pull=not how.options.offline
+        _job(project, variant, how),
+        builder=of,
+        no_cache=how.no_cache,
+        may_pull=not how.options.offline,
+        pull=how.pull,
     )
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
@@ -120,7 +127,7 @@ def _many(project: Project, which: Which, how: How, words: Sequence[str]) -> lis
             jobs[variant.id] = _job(project, variant.id, how)
         except DrydockError as error:
             outcomes[variant.id] = many.failed(variant.id, how.options.platform or variant.platforms[0], error)
-    options = many.Options(how.builders, how.no_cache, may_pull=not how.options.offline)
+    options = many.Options(how.builders, how.no_cache, may_pull=not how.options.offline, pull=how.pull)
     outcomes |= {outcome.variant: outcome for outcome in many.build_all([*jobs.values()], options)}
     return [*(outcomes[variant.id] for variant in wanted), *left_out]
 

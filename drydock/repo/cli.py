@@ -36,7 +36,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("init", "lock", "lock.diff", "update", "upgrade", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
-    "Ship it": ("publish", "project.push", "bundle", "bundle.load", "model.pull"),
+    "Ship it": ("publish", "foundations", "foundations.push", "project.push", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
     "Develop drydock": ("test", "lint", "docs", "schema", "requirements", "release", "release.files",
                         "ci", "ci.changed", "ci.publish", "ci.propose", "ci.variables"),

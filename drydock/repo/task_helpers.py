@@ -63,6 +63,16 @@ def registry_of(given: str) -> str:
     return given or (settings.registry if settings else "")
 
 
+def foundations_of(given: str, required: str = "") -> str:
+    """Return the repository of an option, else that of the project. Raises InputError if the option is `required`."""
+    settings = read_settings(here())
+    found = given or (settings.foundations if settings else "")
+    if required and not found:
+        hint = "name host and repository, such as ghcr.io/acme/foundations; or `foundations` in drydock.yaml"
+        raise InputError(f"{required}: missing", hint=hint)
+    return found
+
+
 def command_line() -> str:
     """Return this command as one types it."""
     return shlex.join([PROGRAM, *sys.argv[1:]])

@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
                 if self.command != "HEAD":
                     self.wfile.write(piece)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = answer  # noqa: N815 - http.server's names
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
 
     def log_message(self, *_: Any) -> None:
         """Do not log."""

@@ -1,0 +1,134 @@
+"""Which foundations in a registry are needed by locks, of the working tree or of revisions; delete the others. IO."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from drydock.config.matrix import read_matrix
+from drydock.core.console import as_lines, log
+from drydock.core.errors import FetchError, InputError, RegistryError
+from drydock.core.files import parse_json
+from drydock.core.project import Project
+from drydock.inputs import git, indexes
+from drydock.model.record import Record
+from drydock.publish.foundations import jobs, reference
+from drydock.publish.repository import Repository
+from drydock.registry.client import RefusedError
+from drydock.registry.manifests import fallback_tag
+
+KEY_LENGTH = 64
+LOCKS = "images/*/lock.json"
+
+
+class SharedFoundation(Record):
+    """A foundation in a registry."""
+
+    key: str
+    """Its tag."""
+    digest: str | None
+    """Null if the registry no longer has it."""
+    needed_by: tuple[str, ...]
+    """Rows whose locks need it; none if it can be deleted."""
+
+
+def shared(project: Project, registry: str, keep: str, *, insecure: bool) -> tuple[Repository, list[SharedFoundation]]:
+    """Return the foundations of a repository. `keep` is REV or REV..REV, whose locks count beside the working tree's.
+
+    Raises InputError or RegistryError.
+    """
+    access = indexes.access(indexes.read_indexes(), os.environ)
+    repository = Repository(reference(registry), access, insecure=insecure)
+    needed = needed_keys(project, keep)
+    keys = [
+        tag for tag in repository.manifests.tags() if len(tag) == KEY_LENGTH and not set(tag) - set("0123456789abcdef")
+    ]
+    return repository, [_found(repository, key, needed.get(key, ())) for key in keys]
+
+
+def _found(repository: Repository, key: str, needed_by: Sequence[str]) -> SharedFoundation:
+    manifest = repository.manifests.receive(key)
+    return SharedFoundation(key=key, digest=manifest.digest if manifest else None, needed_by=tuple(needed_by))
+
+
+def pruned(repository: Repository, found: Sequence[SharedFoundation], *, yes: bool) -> list[SharedFoundation]:
+    """Return the foundations that no lock needs; delete them, with their signatures, if the user has said yes.
+
+    Raises RegistryError if the registry does not delete.
+    """
+    needed = {each.digest for each in found if each.needed_by}
+    unneeded = [each for each in found if not each.needed_by and each.digest not in needed]
+    if not yes:
+        if unneeded:
+            log(f"nothing was deleted; --yes deletes these {len(unneeded)}")
+        return unneeded
+    tags = repository.manifests.tags()
+    for digest in sorted({each.digest for each in unneeded if each.digest}):
+        _delete(repository, digest)
+        for tag in tags:
+            signature = repository.manifests.digest(tag) if tag.startswith(fallback_tag(digest)) else None
+            if signature:
+                _delete(repository, signature)
+    return unneeded
+
+
+def _delete(repository: Repository, digest: str) -> None:
+    try:
+        repository.manifests.delete(digest)
+    except RefusedError as error:
+        raise RegistryError(
+            *error.problems,
+            hint="this registry does not delete: allow it there (docker-registry: storage.delete.enabled), or let its"
+            " own rules for retention delete these tags",
+        ) from error
+
+
+def needed_keys(project: Project, keep: str) -> dict[str, list[str]]:
+    """Return key → rows whose locks need that foundation. Raises InputError for revisions that git does not have."""
+    found: dict[str, set[str]] = {}
+    for job in jobs(project, read_matrix(project)):
+        found.setdefault(job.foundation_key, set()).add(job.variant.id)
+        if job.pins.image and job.pins.image.foundation:
+            found.setdefault(job.pins.image.foundation.key, set()).add(job.variant.id)
+    for row, key in _recorded(project, keep) if keep else ():
+        found.setdefault(key, set()).add(row)
+    return {key: sorted(rows) for key, rows in found.items()}
+
+
+def _recorded(project: Project, keep: str) -> Iterator[tuple[str, str]]:
+    """Yield row and key of each foundation that a lock had at a revision, or at any time in a range of them."""
+    first, dots, last = keep.partition("..")
+    if not first or last.startswith("."):
+        raise InputError(f"--keep {keep}: expected REVISION or REVISION..REVISION, such as v1.0.0..HEAD")
+    end = last or ("HEAD" if dots else first)
+    try:
+        trees = _git(project, "ls-tree", "-r", "-z", "--end-of-options", f"{end}^{{commit}}", "images")
+        blobs = {line.split()[2] for line in trees.split("\0") if line.partition("\t")[2].endswith("/lock.json")}
+        if dots:
+            how = ("--format=", "--raw", "--no-abbrev", "--no-renames", "-m")
+            log_of = _git(project, "log", *how, "--end-of-options", f"{first}..{end}", "--", f":(glob){LOCKS}")
+            blobs |= {blob for line in log_of.splitlines() if line for blob in line.split()[2:4] if blob.strip("0")}
+        for blob in sorted(blobs):
+            yield from _keys(parse_json(_git(project, "cat-file", "blob", blob), f"{keep}: lock.json {blob}"))
+    except FetchError as error:
+        raise InputError(
+            f"--keep {keep}: {error.problems[0]}", hint="a shallow clone lacks revisions: git fetch --unshallow"
+        ) from error
+
+
+def _git(project: Project, *words: str) -> str:
+    return git.run(words, "git", git.network_environment(os.environ), cwd=project.root).decode()
+
+
+def _keys(lock: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for pins in lock.get("platforms", {}).values():
+        foundation = (pins.get("image") or {}).get("foundation")
+        if foundation:
+            yield str(lock["variant"]), str(foundation["key"])
+
+
+def text(found: Sequence[SharedFoundation]) -> str:
+    """Return foundations with who needs them, one in a line."""
+    lines = [f"{each.key}  {', '.join(each.needed_by) or 'needed by no lock'}" for each in found]
+    return as_lines(lines or ["no foundation"])
