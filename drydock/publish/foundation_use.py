@@ -65,11 +65,9 @@ def pruned(repository: Repository, found: Sequence[SharedFoundation], *, yes: bo
         return unneeded
     tags = repository.manifests.tags()
     for digest in sorted({each.digest for each in unneeded if each.digest}):
-        _delete(repository, digest)
-        for tag in tags:
-            signature = repository.manifests.digest(tag) if tag.startswith(fallback_tag(digest)) else None
-            if signature:
-                _delete(repository, signature)
+        signatures = [repository.manifests.receive(tag) for tag in tags if tag.startswith(fallback_tag(digest))]
+        for unwanted in (digest, *(each.digest for each in signatures if each)):
+            _delete(repository, unwanted)
     return unneeded
 
 

@@ -19,6 +19,7 @@ from drydock.core.errors import EngineError
 from drydock.core.project import Project
 from drydock.engine import loading
 from drydock.engine.run_container import run_to_end
+from drydock.inputs import rootfs
 from drydock.inputs.store import default_store
 from drydock.oci import layout as oci
 from tests.support.small_image import VARIANT, Small
@@ -148,6 +149,29 @@ def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: 
 
     assert "foundation" not in third.said.phases
     assert third.said.digest != second.said.digest
+
+
+def test_on_a_pulled_foundation_nothing_is_built_of_packages_either(
+    rebuilds: Rebuilds, second: Rebuilt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert oci.sound(second.layout)
+    job, elsewhere = rebuilds.job, rebuilds.folder / "elsewhere"
+    whole = rebuilds.build("before")
+    shutil.copytree(job.foundation, elsewhere, copy_function=os.link)
+    for kept in (job.foundation, job.layout):
+        shutil.rmtree(kept)
+    monkeypatch.setattr(rootfs, "_make", lambda *_: pytest.fail("the base is made of packages"))
+    bases = rebuilds.small.cache / "bases"
+    shared = bases.rename(rebuilds.small.cache / "shared bases")
+    try:
+        pulled = build.build(job, into_engine=False, pull=lambda to: bool(shutil.copytree(elsewhere, to.foundation)))
+        shutil.rmtree(bases)
+    finally:
+        shared.rename(bases)
+
+    assert {"pull", "build"} <= pulled.phases.keys()
+    assert "foundation" not in pulled.phases
+    assert pulled.digest == whole.said.digest
 
 
 def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, second: Rebuilt) -> None:

@@ -30,6 +30,16 @@ def test_signing_with_a_key_uses_no_transparency_log(tmp_path: Path) -> None:
     assert {"--tlog-upload=false", "--allow-http-registry"} <= set(calls[-1].split())
 
 
+def test_a_claim_is_signed_and_required(tmp_path: Path) -> None:
+    env = cosign(tmp_path, 'case "$1" in verify) echo "Error: none" >&2; exit 1;; esac')
+    sign([WHERE], Signer("k", claims={"key": "a b"}), env)
+    with pytest.raises(UntrustedError):
+        check(WHERE, Trust(key="k", claims={"key": "a b"}), env)
+    calls = (tmp_path / "calls").read_text().splitlines()[1:]
+    assert [call.split()[0] for call in calls] == ["verify", "sign", "verify"]
+    assert all(" --annotations=key=a b " in call for call in calls)
+
+
 def test_a_signed_digest_is_not_signed_again(tmp_path: Path) -> None:
     sign([WHERE], Signer("k"), cosign(tmp_path, f"echo {DIGEST}"))
     assert "sign " not in (tmp_path / "calls").read_text()

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import verify
+from drydock.build import build, verify
 from drydock.build.job import Job, committed_digest, prepare
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.model.locked import LockedImage
 from drydock.oci.layout_diff import LayoutDifference
+from tests.support.foundations import record as record_foundation
+from tests.support.foundations import write as write_layout
 
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'c' * 64}"
 
@@ -34,7 +36,7 @@ def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
     assert committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
 
 
-def verified(committed: str | None, second: str = DIGEST) -> verify.Verified:
+def verified(committed: str | None, second: str = DIGEST, foundation: str | None = None) -> verify.Verified:
     """Return what two builds gave, and the committed digest."""
     difference = LayoutDifference("layer 3", "opt/file", "mtime", "1", "2")
     return verify.Verified(
@@ -44,6 +46,7 @@ def verified(committed: str | None, second: str = DIGEST) -> verify.Verified:
         committed=committed,
         matches_committed=None if committed is None else committed == DIGEST,
         differences=() if second == DIGEST else (difference._asdict(),),
+        foundation=foundation,
     )
 
 
@@ -78,6 +81,40 @@ def test_a_digest_is_recorded_where_none_is_or_in_place_of_another_outside_ci(
 ) -> None:
     verify.settle(prepare(DRYDOCK, "cpu"), verified(committed), recording=True, env=env)
     assert bool(recorded) == written
+
+
+@pytest.mark.parametrize(("of_both", "written"), [(OTHER, True), (DIGEST, False), (None, False)])
+def test_a_foundation_is_recorded_where_the_lock_has_only_the_image(
+    of_both: str | None, written: bool, recorded: list[object]
+) -> None:
+    job = record_foundation(job_with(None), DIGEST)
+    verify.settle(job, verified(DIGEST, foundation=of_both), recording=True, env={})
+    assert bool(recorded) == written
+
+
+@pytest.mark.parametrize("here", [DIGEST, OTHER, None])
+def test_the_digest_of_a_foundation_is_that_of_both_builds(
+    here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    job = prepare(DRYDOCK, "cpu")
+    image = write_layout(tmp_path / "image")
+    digests = {job.foundation: here}
+    monkeypatch.setattr(verify, "_digest", lambda layout: digests.get(layout, DIGEST))
+    built = {"digest": image, "layout": str(tmp_path / "image")}
+    values = {"variant": "v", "platform": "p", "image": "i", "inputs_sha256": "0", "seconds": 0, "phases": {}}
+    how: list[bool] = []
+
+    def first(*_: object, no_cache: bool, **__: object) -> build.Built:
+        how.append(no_cache)
+        return build.Built(**values, **built)
+
+    monkeypatch.setattr(build, "build", first)
+    monkeypatch.setattr(verify, "_build_elsewhere", lambda *_: built)
+
+    assert verify.verify(job, recording=True).foundation == (DIGEST if here == DIGEST else None)
+    assert verify.verify(job).reproducible
+    assert how == [True, False]  # no foundation is kept, but one is to be recorded
 
 
 def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

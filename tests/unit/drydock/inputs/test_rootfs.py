@@ -18,6 +18,7 @@ from drydock.inputs.store import Store
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.model.locked import LockedDeb, LockedDebianBase
 from drydock.oci import layout as oci
+from tests.support import layouts
 from tests.support.hashes import sha256
 
 MakeDeb = Callable[[dict[str, str], dict[str, bytes]], bytes]
@@ -150,3 +151,33 @@ def test_a_base_to_record_is_made_from_its_packages(
     assert oci.read_digest(rootfs.make(packages, store)) == made[0]
     assert [oci.read_digest(rootfs.make(packages, store, to_record=True)) for _ in range(2)] == [made[1]] * 2
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
+def test_a_base_is_made_again_of_an_image_on_it(
+    suffix: str, packages: rootfs.Packages, store: Store, tmp_path: Path
+) -> None:
+    files = layouts.tar([("etc/os-release", b"bookworm", {"mtime": 1})])
+    (tmp_path / "layer").write_bytes(files)
+    digest = oci.write_layout(tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._author("bookworm"))
+    image = layouts.write(tmp_path / "image", files, b"vllm", suffix=suffix)
+    other = layouts.write(tmp_path / "other", b"another base", b"vllm", suffix=suffix)
+    final = rootfs.folder(packages, store)
+
+    rootfs.restore(packages, store, digest, other)
+    assert [path for path in final.parent.iterdir() if path.name != "lock"] == []
+    rootfs.restore(packages, store, digest, image)
+    assert oci.intact(final)
+    assert oci.read_digest(final) == digest
+    rootfs.restore(packages, store, digest, other)
+    assert oci.read_digest(final) == digest
+
+
+def test_a_base_of_an_image_is_bounded(
+    packages: rootfs.Packages, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rootfs, "LARGEST", 1 << 20)
+    (tmp_path / "layer").write_bytes(bytes(4 << 20))
+    digest = oci.write_layout(tmp_path / "base", tmp_path / "layer", "linux/amd64", 1, rootfs._author("bookworm"))
+    rootfs.restore(packages, store, digest, layouts.write(tmp_path / "image", bytes(4 << 20)))
+    assert not rootfs.folder(packages, store).exists()

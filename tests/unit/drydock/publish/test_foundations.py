@@ -1,4 +1,4 @@
-"""A foundation from a registry counts only if a lock or a signature names it; nothing that a registry does ends a build."""
+"""A foundation from a registry counts only if a lock or a signature names it; no registry ends or changes a build."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def job(row: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 @pytest.fixture
-def made(job: Job, tmp_path: Path) -> Path:
+def made(tmp_path: Path) -> Path:
     """The foundation, made on another machine."""
     write(tmp_path / "made")
     return tmp_path / "made"
@@ -341,6 +341,7 @@ def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared,
     shutil.copytree(made, committed.foundation)
     built(committed, registry)
     assert registry.seen == []
+    assert builds == [f"image on {oci.read_digest(made)}"]
 
 
 # --- what the user names --------------------------------------------------------------------------------------------

@@ -1,0 +1,125 @@
+"""Foundations in a real registry, signed by the real cosign: pushed by one machine, pulled by another, deleted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from drydock.attest.signing import Signer
+from drydock.build.job import Job
+from drydock.config.access import Access
+from drydock.core.errors import InputError, RegistryError, UntrustedError
+from drydock.lock import lockfile
+from drydock.oci import layout as oci
+from drydock.publish import foundation_use, foundations
+from drydock.publish.push import push_blobs, read_layout
+from drydock.publish.repository import Repository
+from tests.support import foundations as support
+from tests.support.local_registry import PLATFORMS, LocalRepository
+from tests.support.servers import Registry
+
+PLATFORM = PLATFORMS[0]
+NOBODY = ("", "", "", "")
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A row without recorded digests, whose foundation is kept."""
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    local = LocalRepository(tmp_path, platforms=(PLATFORM,))
+    local.forget(PLATFORM)
+    found = local.job(PLATFORM)
+    support.write(found.foundation)
+    return found
+
+
+def push(job: Job, registry: Registry, key: Path | None = None) -> foundations.PushedFoundation:
+    signer = Signer(str(key)) if key else None
+    (pushed,) = foundations.push(job.project, [job.variant], f"{registry.host}/own/f", signer, insecure=False)
+    return pushed
+
+
+def pulled(job: Job, registry: Registry, key: Path | None = None) -> dict[str, bytes] | None:
+    """Return what another machine, which keeps nothing, gets; None for nothing."""
+    shutil.rmtree(job.foundation.parent, ignore_errors=True)
+    trust = (str(key.with_suffix(".pub")), "", "", "") if key else NOBODY
+    pull = foundations.puller(f"{registry.host}/own/f", trust, insecure=False)
+    assert pull
+    return content(job.foundation) if pull(job) else None
+
+
+def content(layout: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in layout.rglob("*") if path.is_file()}
+
+
+def committed(job: Job) -> Job:
+    """Write the digest of the kept foundation into the lock."""
+    found = support.record(job, oci.read_digest(job.foundation))
+    lockfile.write_lock(lockfile.path_of(job.project, job.variant.id), found.lock)
+    return found
+
+
+def test_one_machine_pushes_and_another_pulls(job: Job, registry: Registry) -> None:
+    job, before = committed(job), content(job.foundation)
+    first, second = push(job, registry), push(job, registry)
+    assert first.foundation == second.foundation
+    assert first.bytes_sent > 0
+    assert second.bytes_sent == 0
+    assert first.foundation.endswith(f"own/f:{job.foundation_key}@{oci.read_digest(job.foundation)}")
+    assert pulled(job, registry) == before
+
+
+def test_a_signature_counts_for_one_key_only(
+    job: Job, registry: Registry, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(job.foundation)
+    pushed = push(job, registry, key)
+    assert pushed.signed
+    assert pulled(job, registry) is None
+    assert pulled(job, registry, key) == before
+
+    newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
+    other = Job(job.variant, newer, PLATFORM, job.project)
+    repository = Repository(foundations.reference(f"{registry.host}/own/f"), Access())
+    manifest = repository.manifests.find(job.foundation_key)
+    assert manifest
+    repository.manifests.push(manifest, other.foundation_key)  # as somebody with the registry's password can
+    assert pulled(other, registry, key) is None
+    assert "no valid signature" in capsys.readouterr().err
+
+
+def test_only_what_the_lock_says_is_pushed(job: Job, registry: Registry) -> None:
+    job = committed(job)
+    shutil.rmtree(job.foundation)
+    support.write(job.foundation, config=lambda config: config.update(author="somebody"))
+    with pytest.raises(UntrustedError, match="the kept foundation is sha256"):
+        push(job, registry)
+    next(path for path in (job.foundation / "blobs" / "sha256").iterdir()).write_bytes(b"damaged")
+    with pytest.raises(RegistryError, match=r"changed on the disk|damaged"):
+        push(job, registry)
+    shutil.rmtree(job.foundation)
+    with pytest.raises(InputError, match=r"no foundation is kept here of cpu-vllm0\.32"):
+        push(job, registry)
+
+
+def test_what_no_lock_needs_is_deleted(job: Job, registry: Registry, key: Path) -> None:
+    where, older = f"{registry.host}/own/pruned", "1" * 64
+    foundations.push(job.project, [job.variant], where, Signer(str(key)), insecure=False)
+    repository, _ = foundation_use.shared(job.project, where, "", insecure=False)
+    needed = repository.manifests.find(job.foundation_key)
+    other = support.write(job.foundation.parent / "other", config=lambda config: config.update(author="somebody"))
+    layout = read_layout(job, job.foundation.parent / "other")
+    push_blobs(repository, [layout])
+    repository.manifests.push(layout.manifest, older)
+
+    def keys() -> set[str]:
+        return {each.key for each in foundation_use.shared(job.project, where, "", insecure=False)[1]}
+
+    assert keys() == {job.foundation_key, older}
+    repository, found = foundation_use.shared(job.project, where, "", insecure=False)
+    assert [each.digest for each in foundation_use.pruned(repository, found, yes=True)] == [other]
+    assert repository.manifests.find(other) is None
+    assert repository.manifests.find(job.foundation_key) == needed
+    assert keys() == {job.foundation_key}

@@ -1,0 +1,145 @@
+"""Which foundations a lock needs, now or at a revision; what no lock needs is listed and deleted, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.build.job import Job
+from drydock.core.errors import InputError, RegistryError
+from drydock.inputs import indexes
+from drydock.lock import lockfile
+from drydock.publish import foundation_use
+from drydock.publish.foundation_use import SharedFoundation, needed_keys
+from tests.support.fake_registry import Answer, Fake, Seen
+from tests.support.foundations import record
+from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
+
+PLATFORM = PLATFORMS[0]
+OLD, LATER, UNKNOWN = "1" * 64, "2" * 64, "3" * 64
+DIGEST = f"sha256:{'0' * 64}"
+
+
+@pytest.fixture(scope="module")
+def row(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A repository whose lock had one foundation, then another, then again the first, and none now."""
+    folder = tmp_path_factory.mktemp("row")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
+        local = LocalRepository(folder, platforms=(PLATFORM,))
+        local.forget(PLATFORM)
+        job = local.job(PLATFORM)
+    git(job, "init", "--quiet", "--initial-branch=main")
+    for name, key in (("one", OLD), ("two", LATER), ("three", OLD), ("four", "")):
+        lockfile.write_lock(lockfile.path_of(job.project, VARIANT), record(job, DIGEST, key).lock if key else job.lock)
+        git(job, "add", "images")
+        git(job, "commit", "--quiet", "--message", name)
+        git(job, "tag", name)
+    return job
+
+
+def git(job: Job, *words: str) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *who, *words], cwd=job.project.root, check=True)
+
+
+@pytest.mark.parametrize(
+    ("keep", "keys"),
+    [
+        ("", set()),
+        ("four", set()),
+        ("one", {OLD}),
+        ("two", {LATER}),
+        ("one..", {OLD, LATER}),
+        ("one..two", {OLD, LATER}),
+        ("three..four", {OLD}),
+        ("two..three", {OLD, LATER}),
+    ],
+)
+def test_what_a_lock_had_in_a_range_of_revisions_is_needed(keep: str, keys: set[str], row: Job) -> None:
+    found = needed_keys(row.project, keep)
+    assert set(found) == {row.foundation_key, *keys}
+    assert set(map(tuple, found.values())) == {(VARIANT,)}
+
+
+@pytest.mark.parametrize(
+    "keep", ["none", "none..four", "..", "..four", "one...two", "--output=x", "-n1..two", "one..-n1"]
+)
+def test_other_revisions_are_errors(keep: str, row: Job) -> None:
+    with pytest.raises(InputError, match="--keep"):
+        needed_keys(row.project, keep)
+    assert not (row.project.root / "x").exists()
+
+
+class Deleting(Fake):
+    """A registry with foundations under three keys, two of which have the same bytes, and a signature of each."""
+
+    def __init__(self, needed: str, status: int) -> None:
+        self.tags = {needed: b"{}", OLD: b"{ }", LATER: b"{}", "latest": b"[]"}
+        self.tags |= {f"sha256-{digest[7:]}.sig": digest.encode() for digest in map(of, [b"{}", b"{ }"])}
+        self.status, self.deleted = status, list[str]()
+        super().__init__(self._answer)
+
+    def _answer(self, seen: Seen) -> Answer:
+        name = seen.path.rpartition("/")[2].partition("?")[0]
+        if seen.method == "DELETE":
+            self.deleted.append(name)
+            return Answer(self.status)
+        if name == "list":
+            listed = ", ".join(f'"{tag}"' for tag in [*self.tags, UNKNOWN])
+            return Answer(200, {}, f'{{"tags": [{listed}]}}'.encode())
+        return Answer(200, {}, self.tags[name]) if name in self.tags else Answer(404)
+
+
+def of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@pytest.fixture
+def registry(
+    row: Job, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Deleting]:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
+    monkeypatch.setattr(indexes, "read_indexes", lambda *_: indexes.parse_config(""))
+    with Deleting(row.foundation_key, getattr(request, "param", 202)) as found:
+        yield found
+
+
+def listed(row: Job, registry: Deleting, keep: str = "") -> list[SharedFoundation]:
+    return foundation_use.shared(row.project, f"{registry.host}/f", keep, insecure=False)[1]
+
+
+def test_only_keys_are_listed_with_who_needs_them(row: Job, registry: Deleting) -> None:
+    found = {each.key: (each.digest, each.needed_by) for each in listed(row, registry, "one")}
+    assert found == {
+        row.foundation_key: (of(b"{}"), (VARIANT,)),
+        OLD: (of(b"{ }"), (VARIANT,)),
+        LATER: (of(b"{}"), ()),
+        UNKNOWN: (None, ()),
+    }
+    assert f"{LATER}  needed by no lock\n" in foundation_use.text(listed(row, registry))
+    assert foundation_use.text([]) == "no foundation\n"
+
+
+def test_nothing_is_deleted_without_yes_and_no_digest_that_is_needed_under_another_key(
+    row: Job, registry: Deleting
+) -> None:
+    repository, found = foundation_use.shared(row.project, f"{registry.host}/f", "", insecure=False)
+    unneeded = foundation_use.pruned(repository, found, yes=False)
+    assert {each.key for each in unneeded} == {OLD, UNKNOWN}
+    assert registry.deleted == []
+    foundation_use.pruned(repository, found, yes=True)
+    assert len(registry.deleted) == 2
+    assert registry.deleted[0] == of(b"{ }")
+    assert registry.deleted[1] == of(of(b"{ }").encode())  # its signature
+
+
+@pytest.mark.parametrize("registry", [405], indirect=True)
+def test_a_registry_that_does_not_delete_is_an_error_that_says_so(row: Job, registry: Deleting) -> None:
+    repository, found = foundation_use.shared(row.project, f"{registry.host}/f", "", insecure=False)
+    with pytest.raises(RegistryError, match=r"the registry answered 405[^§]*storage\.delete\.enabled"):
+        foundation_use.pruned(repository, found, yes=True)
