@@ -71,7 +71,7 @@ class Pipelines:
 
 
 def passed(said: str) -> set[str]:
-    return set(re.findall(r"^ PASS +\[.*?\] ([\w-]+)", said, re.MULTILINE))
+    return set(re.findall(r"^ PASS +(?:\[.*?\] +)?([\w-]+)", said, re.MULTILINE))
 
 
 def test_a_release_is_published_and_a_request_builds_what_it_changed(
