@@ -85,8 +85,9 @@ def puller(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | 
     trust = signing.trust_of(trust_in, insecure=insecure)
     if registry:
         return partial(pull, Source(reference(registry), trust))
-    if trust.required:
-        raise InputError("--key and --identity are for foundations", hint="add --foundations HOST/REPOSITORY")
+    if trust.required or insecure:
+        text = "--key, --identity and --insecure are for foundations"
+        raise InputError(text, hint="add --foundations HOST/REPOSITORY")
     return None
 
 

@@ -350,7 +350,7 @@ def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared,
 @pytest.mark.parametrize(
     ("registry", "trust", "problem"),
     [
-        ("", KEY, "--key and --identity are for foundations"),
+        ("", KEY, "--key, --identity and --insecure are for foundations"),
         ("acme.example/a:tag", NOBODY, "expected host and repository"),
         (f"acme.example/a@{OTHER}", NOBODY, "expected host and repository"),
         ("acme.example/A b", NOBODY, "invalid repository"),
