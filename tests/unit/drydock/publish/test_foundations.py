@@ -23,6 +23,7 @@ from drydock.model.record import dump
 from drydock.oci import layout as oci
 from drydock.oci import strict
 from drydock.publish import foundations
+from tests.support import layouts
 from tests.support.fake_registry import Answer
 from tests.support.foundations import Change, Shared, left, record, unchanged, write
 from tests.support.local_registry import PLATFORMS, LocalRepository
@@ -304,8 +305,8 @@ def builds(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     monkeypatch.setattr(daemon, "ensure", lambda **_: None)
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
     monkeypatch.setattr(build, "bake_file", lambda *_: {})
-    monkeypatch.setattr(foundation, "make", make)
-    monkeypatch.setattr(foundation, "complete", complete)
+    monkeypatch.setattr(foundation, "make", layouts.without_plan(make))
+    monkeypatch.setattr(foundation, "complete", layouts.without_plan(complete))
     return asked
 
 
