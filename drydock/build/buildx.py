@@ -107,8 +107,10 @@ def _ended(process: subprocess.Popen[str], seen: Log) -> Ended:
     named = re.search(r"^ERROR: target ([\w-]+): ", "\n".join(seen.lines), re.MULTILINE)
     culprit = next(iter(seen.targets)) if len(seen.targets) == 1 else named[1] if named else ""
     hint = _kept(seen.lines, culprit or "-".join(seen.targets)[:100]) if quiet() else FAILING_STEP
-    error = _error(process.returncode, seen.lines, hint)
-    for line in seen.failing(TAIL) if quiet() and culprit and not isinstance(error, RegistryError) else ():
+    # What buildx itself says in the end; of the other targets' steps some report the end of the connection.
+    said = [line for line in seen.lines if not line.startswith("#")] if named else seen.lines
+    error = _error(process.returncode, said, hint)
+    for line in seen.failing(TAIL, culprit) if quiet() and culprit and not isinstance(error, RegistryError) else ():
         log(line)
     return Ended(seen, error, culprit)
 

@@ -29,6 +29,8 @@ class Target:
     def __init__(self) -> None:
         self.now = ""
         self.exported = False
+        self.failed = ""
+        """Its step that failed, as it begins a line of the log."""
         self.ended = 0.0
         """When its last step ended, by time.monotonic()."""
         self.done: dict[str, bool] = {}
@@ -67,9 +69,10 @@ class Log:
         for output in event.get("logs") or ():
             self._read_output(output)
 
-    def failing(self, count: int) -> list[str]:
+    def failing(self, count: int, target: str = "") -> list[str]:
         """Return the last lines of the step that failed, with its name first; nothing if no step failed."""
-        mine = [line for line in self.lines if line.startswith(f"{self._failed} ")]
+        step = self.targets[target].failed if target else self._failed
+        mine = [line for line in self.lines if line.startswith(f"{step} ")]
         return mine if len(mine) <= count else [mine[0], *mine[-count + 1 :]]
 
     def _read_vertex(self, vertex: Mapping[str, Any]) -> None:
@@ -106,6 +109,8 @@ class Log:
         target.now = OPTIONS.sub(r"\1 ", name, count=1).replace(f"[{key}] ", "").replace(f"[{key} ", "[")
         if step:
             target.done[step[0]] = target.done.get(step[0], False) or bool(vertex.get("cached"))
+        if vertex.get("error"):
+            target.failed = target.failed or f"#{self._numbers.get(vertex['digest'], 0)}"
         if vertex.get("completed"):
             target.ended = time.monotonic()
             target.exported = target.exported or (EXPORT in name and not vertex.get("error"))

@@ -72,22 +72,31 @@ class Small:
         text = (self.root / "matrix.yaml").read_text()
         (self.root / "matrix.yaml").write_text(text.replace(f"  {row}:", f"  {VARIANT}:"))
 
-    def _lock(self, real: Lock) -> None:
-        variant = matrix.find(matrix.read_matrix(Project(self.root)), VARIANT)
+    def add_row(self, name: str, modules: Mapping[str, str]) -> None:
+        """Add a row like the variant whose vLLM has other modules; what the rows install below vLLM is the same."""
+        rows = self.root / "matrix.yaml"
+        new = f"variants:\n  {name}: {{stack: cpu-0.32, platforms: [linux/amd64]}}\n"
+        rows.write_text(rows.read_text().replace("variants:\n", new, 1))
+        self._lock(lockfile.read_lock(lockfile.path_of(Project(self.root), VARIANT)), name, modules)
+        self.invoke("render", "--target", name).check_returncode()
+
+    def _lock(self, real: Lock, name: str = VARIANT, modules: Mapping[str, str] | None = None) -> None:
+        variant = matrix.find(matrix.read_matrix(Project(self.root)), name)
         vllm = variant.vllm.distribution
-        modules = stub_vllm() if variant.accelerator == "cpu" else standins.stub_vllm(variant.module)
+        modules = modules or (stub_vllm() if variant.accelerator == "cpu" else standins.stub_vllm(variant.module))
         layers = split(variant, [locked(vllm, variant.vllm.version, modules)])
-        for name in [layer.name for layer in variant.layers if not layers[layer.name]]:
-            layers[name] = (locked(f"tiny-{name}", "1.0", {f"tiny_{name.replace('-', '_')}.py": "A = 1\n"}),)
+        for layer in [layer.name for layer in variant.layers if not layers[layer.name]]:
+            layers[layer] = (locked(f"tiny-{layer}", "1.0", {f"tiny_{layer.replace('-', '_')}.py": "A = 1\n"}),)
         platforms = {
-            name: pins.model_copy(update={"layers": layers, "image": None}) for name, pins in real.platforms.items()
+            platform: pins.model_copy(update={"layers": layers, "image": None})
+            for platform, pins in real.platforms.items()
         }
         update: dict[str, Any] = {
-            "variant": VARIANT,
+            "variant": name,
             "inputs_sha256": checksum(lockfile.inputs(variant)),
             "platforms": platforms,
         }
-        lockfile.write_lock(lockfile.path_of(Project(self.root), VARIANT), real.model_copy(update=update))
+        lockfile.write_lock(lockfile.path_of(Project(self.root), name), real.model_copy(update=update))
 
     @property
     def environment(self) -> dict[str, str]:

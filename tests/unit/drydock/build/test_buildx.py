@@ -106,7 +106,10 @@ def test_each_of_several_targets_has_its_steps_and_its_end() -> None:
     log.read(vertex("install", shared[1], completed="2", cached=True))
     assert log.lines.count("#1 CACHED") == 1
     log.read(vertex("export", "[two] exporting to oci image format", completed="3"))
-    log.read(vertex("other", "[one] exporting to oci image format", completed="3", error="context canceled"))
+    log.read(vertex("other", "[one] exporting to oci image format", completed="3", error="EOF"))
+    log.read(vertex("base", "[two x 1/1] RUN b"))
+    log.read(vertex("base", "[two x 1/1] RUN b", completed="3", error="exit code: 3"))
+    assert log.failing(2, "two") == ["#4 [two x 1/1] RUN b", "#4 ERROR: exit code: 3"]
     assert [target.exported for target in log.targets.values()] == [False, True]
 
     alone = Log(["one"])
@@ -336,7 +339,8 @@ build(Context())
 
 
 def test_several_bakes_run_at_once_each_with_its_builder_and_name_what_failed(builds: Builds) -> None:
-    builds.command(["ERROR: target two: failed to solve: exit code: 3"], 1)
+    cancelled = vertex("export", "[one] exporting to oci image format", error="error reading from server: EOF")
+    builds.command([cancelled, "ERROR: target two: failed to solve: exit code: 3"], 1)
     env = {**os.environ, **builds.env}
     ran = subprocess.run(
         [sys.executable, "-c", TOGETHER], env=env, capture_output=True, text=True, check=False, timeout=60

@@ -1,0 +1,93 @@
+"""Rows that are built at once by real BuildKits are those that are built one by one, and no row stops another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock.build import build
+from drydock.build.job import Job
+from drydock.core.errors import BuildError
+from drydock.engine.daemon import wait_for
+from tests.support.second_buildkit import remote_builder
+from tests.support.small_image import VARIANT, Small, stub_vllm
+
+OTHER, BROKEN = "other-stand-in", "broken-stand-in"
+ROWS = f"{VARIANT},{OTHER}"
+
+
+@pytest.fixture(scope="module")
+def small(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    build.fetch_contexts(job)  # its base is the real one
+    made = Small(tmp_path_factory.mktemp("many"), job.lock)
+    made.add_row(OTHER, stub_vllm() | {"vllm/other.py": f"A = {time.time()}\n"})
+    made.add_row(BROKEN, stub_vllm() | {"vllm/__init__.py": "raise SystemExit(3)\n"})
+    yield made
+    images = docker.from_env().images
+    for row in (VARIANT, OTHER, BROKEN):
+        for found in images.list(name=f"drydock/{row}"):
+            images.remove(found.id, force=True)
+
+
+def rows(stdout: str) -> dict[str, dict[str, Any]]:
+    return {row["variant"]: row for row in json.loads(stdout)["rows"]}
+
+
+@pytest.fixture(scope="module")
+def digests(small: Small) -> dict[str, str]:
+    """Build three rows at once, of which one fails; return the digests of the others."""
+    done = small.invoke("build", "--target", f"{BROKEN},{ROWS}", "--offline", "--json")
+    found = rows(done.stdout)
+
+    assert done.returncode == BuildError.code, done.stderr[-3000:]
+    assert {name: row["state"] for name, row in found.items()} == {BROKEN: "failed", VARIANT: "built", OTHER: "built"}
+    assert "exit code: 3" in found[BROKEN]["why"]
+    assert "the failure of another row stopped them" in done.stderr
+    assert small.leftovers() == []
+    return {name: row["digest"] for name, row in found.items() if row["digest"]}
+
+
+def test_rows_that_were_built_at_once_are_those_that_are_built_alone(small: Small, digests: dict[str, str]) -> None:
+    again = small.invoke("build", "--target", VARIANT, "--target", OTHER, "--offline")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert [line.split()[2:4] for line in again.stdout.splitlines()[1:]] == [
+        ["image", digests[VARIANT]],
+        ["image", digests[OTHER]],
+    ]
+    assert small.build()["digest"] == digests[VARIANT]
+
+
+def test_two_buildkits_share_the_rows_and_make_the_same_images(
+    small: Small, digests: dict[str, str], tmp_path: Path
+) -> None:
+    with remote_builder("far", tmp_path) as (name, engine, env):
+        words = ["build", "--target", ROWS, "--builder", f"default,{name}", "--no-cache", "--offline", "--json"]
+        done = small.invoke(*words, BUILDX_CONFIG=env["BUILDX_CONFIG"])
+        used = engine.docker("buildx", "du")
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert {row: of["digest"] for row, of in rows(done.stdout).items()} == digests
+    assert "MB" in used.splitlines()[-1], used
+
+
+def test_ctrl_c_leaves_nothing_half_made_of_any_row(small: Small, digests: dict[str, str]) -> None:
+    process = small.start("invoke", "build", "--target", ROWS, "--no-cache", "--offline")
+    layouts = small.cache / "foundations"
+    assert wait_for(lambda: len([*layouts.glob("*/*/.*")]) == 2, 60)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 130, stderr[-3000:]
+    assert "Traceback" not in stderr
+    assert [*small.cache.glob("*/*/*/.*")] == []
+    done = small.invoke("build", "--target", ROWS, "--offline", "--json")
+    assert {row: of["digest"] for row, of in rows(done.stdout).items()} == digests
