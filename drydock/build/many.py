@@ -25,6 +25,7 @@ from drydock.build.progress import Log
 from drydock.build.steps import Plan, Steps
 from drydock.core.console import Step, log, step
 from drydock.core.errors import DrydockError, EngineError
+from drydock.core.files import exclusive
 from drydock.core.paths import cache_home
 from drydock.engine import daemon
 from drydock.inputs import wheels as resolve
@@ -79,7 +80,8 @@ def build_all(jobs: Sequence[Job], options: Options = Options()) -> list[Outcome
     engine = functools.cache(functools.partial(_ensure, install=options.may_pull))
     rows = [_Row(job, options, engine) for job in jobs]
     _assign(rows, options.builders, engine)
-    with step("build"), contextlib.ExitStack() as tidy:
+    # Each row holds its lock to the end: a second run like this one, in another order, would wait for ever.
+    with exclusive(cache_home() / "many.lock"), step("build"), contextlib.ExitStack() as tidy:
         for row in rows:
             tidy.callback(row.steps.close)
         new: Sequence[_Row] = [row for row in rows if not row.outcome]
@@ -217,14 +219,12 @@ def _assign(rows: Sequence[_Row], builders: Sequence[str], engine: Callable[[], 
 
     Raises EngineError for a builder that does not answer.
     """
-    names: Sequence[str | None] = builders or (None,)
-    load = dict.fromkeys(names, 0)
-    if len(load) == 1 and all(resolve.native(row.job.platform) for row in rows):
-        for row in rows:
-            (row.builder,) = load
+    if not builders and all(resolve.native(row.job.platform) for row in rows):
         return
     if not builders:
         engine()
+    names: Sequence[str | None] = builders or (None,)
+    load = dict.fromkeys(names, 0)
     has = {builder: daemon.platforms(builder) for builder in load}
     for row in sorted(rows, key=lambda row: -_size(row.job)):
         able = [builder for builder in load if row.job.platform in has[builder]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Builders:
         patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
         patch.setattr(daemon, "ensure", self._ensure)
         patch.setattr(daemon, "platforms", lambda name: frozenset(PLATFORMS if name == "both" else [AMD64]))
+        patch.setattr(many.resolve, "native", lambda platform: platform == AMD64)
         patch.setattr(build, "fetch_contexts", self._fetch)
         patch.setattr(buildx, "bake_together", self._bake)
         patch.setattr(loading, "holds", lambda image, _: image in self.loaded)
@@ -208,9 +209,3 @@ def test_a_platform_that_no_builder_has_fails_that_row_alone(builders: Builders)
 def test_nothing_to_build_asks_for_no_engine(builders: Builders) -> None:
     assert many.build_all([]) == []
     assert builders.engines == 0
-
-
-@pytest.fixture(autouse=True)
-def native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(many.resolve, "native", lambda platform: platform == AMD64)
-    yield
