@@ -356,7 +356,7 @@ def build(
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
     pull = shared.puller(foundations_of(foundations), (key, identity, issuer, trusted_root), insecure=insecure)
-    how = building.How(options, building.builders(builder), no_cache, locked, supplied, stand_ins, pull)
+    how = building.RowOptions(options, building.builders(builder), no_cache, locked, supplied, stand_ins, pull)
     building.build(here(), building.Which(target, root, all_locked, changed_since), how, json=json)
 
 

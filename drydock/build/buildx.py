@@ -58,7 +58,7 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 
 
 class Ended(NamedTuple):
-    """How a bake ended that ran beside others."""
+    """How a bake ended that ran with others."""
 
     seen: Log
     error: DrydockError | None

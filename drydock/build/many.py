@@ -34,7 +34,7 @@ from drydock.model.record import Record
 from drydock.oci import layout as oci
 
 
-class Options(NamedTuple):
+class ManyOptions(NamedTuple):
     """How many rows are built."""
 
     builders: Sequence[str] = ()
@@ -66,17 +66,25 @@ class Outcome(Record):
 def failed(variant: str, platform: str, error: DrydockError, seconds: float = 0) -> Outcome:
     """Return the outcome of a row that failed, and say why."""
     log(f"{variant}: error: {error}")
-    why = error.problems[0] if error.problems else ""
-    code = {"why": why, "hint": error.hint, "exit_code": error.code}
-    return Outcome(variant=variant, platform=platform, state="failed", seconds=seconds, **code)
+    return Outcome(
+        variant=variant,
+        platform=platform,
+        state="failed",
+        seconds=round(seconds, 1),
+        why=" ".join(problem.strip() for problem in error.problems),
+        hint=error.hint,
+        exit_code=error.code,
+    )
 
 
-def build_all(jobs: Sequence[Job], options: Options = Options()) -> list[Outcome]:  # noqa: B008 - immutable
+def build_all(jobs: Sequence[Job], options: ManyOptions = ManyOptions()) -> list[Outcome]:  # noqa: B008 - immutable
     """Build rows, one of each variant, and load them into the engine; return what came of each, in their order.
 
     A row that fails stops no other. Raises EngineError if there is no engine or builder; an interrupted build leaves no
     partial layout of any row.
     """
+    if not jobs:
+        return []
     engine = functools.cache(functools.partial(_ensure, install=options.may_pull))
     rows = [_Row(job, options, engine) for job in jobs]
     _assign(rows, options.builders, engine)
@@ -108,7 +116,7 @@ def _ensure(*, install: bool) -> object:
 class _Row:
     """A row that is being built: the generator of its plans, and what is known of it so far."""
 
-    def __init__(self, job: Job, options: Options, engine: Callable[[], object]) -> None:
+    def __init__(self, job: Job, options: ManyOptions, engine: Callable[[], object]) -> None:
         self.job = job
         self.builder: str | None = None
         self.plan: Plan | None = None
@@ -139,7 +147,7 @@ class _Row:
         """Tell whether what the row bakes is there, whole."""
         return oci.sound(Path(plan.destination(self.target)))
 
-    def _steps(self, options: Options, engine: Callable[[], object]) -> Steps[build.Built]:
+    def _steps(self, options: ManyOptions, engine: Callable[[], object]) -> Steps[build.Built]:
         with step(self.job.variant.id) as self.shown:
             steps = build.steps(
                 self.job, engine, no_cache=options.no_cache, may_pull=options.may_pull, pull=options.pull

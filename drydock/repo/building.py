@@ -38,7 +38,7 @@ class Which(NamedTuple):
     """Rows whose inputs changed since this commit."""
 
 
-class How(NamedTuple):
+class RowOptions(NamedTuple):
     """How rows are built."""
 
     options: BuildOptions = DEFAULTS
@@ -51,7 +51,7 @@ class How(NamedTuple):
     """What is asked for foundations that are not kept."""
 
 
-def build(project: Project, which: Which, how: How, *, json: bool) -> None:
+def build(project: Project, which: Which, how: RowOptions, *, json: bool) -> None:
     """Build what was asked for and print what came of it. Exits with the largest code of a row that failed."""
     words = _words(",".join(which.targets), "--target")
     _check(which, how, words)
@@ -76,7 +76,7 @@ def _words(text: str, option: str) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _check(which: Which, how: How, words: Sequence[str]) -> None:
+def _check(which: Which, how: RowOptions, words: Sequence[str]) -> None:
     """Raise InputError for options that contradict each other."""
     ways = [*(["--target"] if words else []), *(["--all-locked"] if which.all_locked else [])]
     ways += ["--changed-since"] if which.since is not None else []
@@ -92,7 +92,7 @@ def _check(which: Which, how: How, words: Sequence[str]) -> None:
         raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
 
 
-def _one(project: Project, variant: str, how: How, *, json: bool) -> None:
+def _one(project: Project, variant: str, how: RowOptions, *, json: bool) -> None:
     (of,) = how.builders or (None,)
     built = builder.build(
         _job(project, variant, how),
@@ -104,13 +104,13 @@ def _one(project: Project, variant: str, how: How, *, json: bool) -> None:
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
 
-def _job(project: Project, variant: str, how: How) -> Job:
+def _job(project: Project, variant: str, how: RowOptions) -> Job:
     if how.stand_ins:
         return standins.stand_in(project, variant, how.options)
     return locking.job_of(project, variant, how.options, locked=how.locked, given=how.supplied)
 
 
-def _many(project: Project, which: Which, how: How, words: Sequence[str]) -> list[Outcome]:
+def _many(project: Project, which: Which, how: RowOptions, words: Sequence[str]) -> list[Outcome]:
     """Build rows; return what came of each, those that were left out last."""
     variants = read_matrix(project)
     left_out: list[Outcome] = []
@@ -127,7 +127,7 @@ def _many(project: Project, which: Which, how: How, words: Sequence[str]) -> lis
             jobs[variant.id] = _job(project, variant.id, how)
         except DrydockError as error:
             outcomes[variant.id] = many.failed(variant.id, how.options.platform or variant.platforms[0], error)
-    options = many.Options(how.builders, how.no_cache, may_pull=not how.options.offline, pull=how.pull)
+    options = many.ManyOptions(how.builders, how.no_cache, may_pull=not how.options.offline, pull=how.pull)
     outcomes |= {outcome.variant: outcome for outcome in many.build_all([*jobs.values()], options)}
     return [*(outcomes[variant.id] for variant in wanted), *left_out]
 
@@ -157,7 +157,7 @@ def _free() -> int:
 
 
 def _too_large(built: Iterable[CiRow], free: int) -> Iterator[tuple[str, str]]:
-    """Yield each row that does not fit the free disk beside the smaller ones, and why."""
+    """Yield each row that does not fit the free disk with the smaller ones, and why."""
     for row in sorted(built, key=lambda row: row.disk or free):
         if row.disk is None or row.disk > free:
             yield row.variant, f"disk: it needs {row.needs}, and {max(free, 0) / 1e9:.0f} GB are free for it"
@@ -173,6 +173,7 @@ def text(outcomes: Sequence[Outcome]) -> str:
     cells = [COLUMNS, *(_cells(outcome) for outcome in outcomes if outcome.state != "left out")]
     widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    lines = lines if len(lines) > 1 else ["nothing to build"]
     for state in ("failed", "left out"):
         reasons: dict[str, list[str]] = {}
         for outcome in (each for each in outcomes if each.state == state):

@@ -119,7 +119,7 @@ def test_rows_with_one_recipe_share_a_foundation_that_is_made_once(builders: Bui
     assert oci.sound(rows[1].foundation)
     assert rows[0].foundation.name == rows[1].foundation.name
 
-    many.build_all(rows[:2], many.Options(no_cache=True))
+    many.build_all(rows[:2], many.ManyOptions(no_cache=True))
     assert [names for ((_, names),) in builders.bakes[2:]] == [["a", "b"], ["a", "b"]]
 
 
@@ -187,7 +187,7 @@ def test_an_engine_that_is_missing_is_one_error_for_all(builders: Builders, monk
 def test_builders_share_the_rows_and_each_row_stays_with_one_that_has_its_platform(builders: Builders) -> None:
     rows = [builders.job(name, number) for number, name in enumerate("ab")]
     arm = [builders.job("arm1", 8, ARM64), builders.job("arm2", 9, ARM64)]
-    outcomes = many.build_all([*rows, *arm], many.Options(["one", "both"]))
+    outcomes = many.build_all([*rows, *arm], many.ManyOptions(["one", "both"]))
 
     assert set(states(outcomes).values()) == {"built"}
     assert len(builders.bakes) == 2
@@ -200,7 +200,7 @@ def test_builders_share_the_rows_and_each_row_stays_with_one_that_has_its_platfo
 
 def test_a_platform_that_no_builder_has_fails_that_row_alone(builders: Builders) -> None:
     for names in ((), ("one",), ("one", "two")):
-        refused, built = many.build_all([builders.job("arm", 1, ARM64), builders.job("a", 2)], many.Options(names))
+        refused, built = many.build_all([builders.job("arm", 1, ARM64), builders.job("a", 2)], many.ManyOptions(names))
         assert (refused.state, refused.exit_code) == ("failed", EngineError.code)
         assert refused.why.startswith(f"{ARM64}: no builder has a node for it: ")
         assert built.state in {"built", "up to date"}

@@ -20,7 +20,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, TargetError, UnresolvedError
 from drydock.core.project import Project
 from drydock.repo import building, locking
-from drydock.repo.building import How, Which
+from drydock.repo.building import RowOptions, Which
 from drydock.repo.ci.rows import CiRow
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -33,7 +33,7 @@ class Asked:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.one: list[str] = []
         self.many: list[str] = []
-        self.options = many.Options()
+        self.options = many.ManyOptions()
         self.unlocked: set[str] = set()
         patch.setattr(locking, "job_of", self._job)
         patch.setattr(builder, "build", self._build)
@@ -50,7 +50,7 @@ class Asked:
         values = {"image": "drydock/x:1", "digest": DIGEST, "inputs_sha256": "", "layout": "", "seconds": 1.0}
         return builder.Built(variant=job.variant.id, platform=job.platform, phases={}, **values)
 
-    def _build_all(self, jobs: Sequence[Job], options: many.Options) -> list[Outcome]:
+    def _build_all(self, jobs: Sequence[Job], options: many.ManyOptions) -> list[Outcome]:
         self.many, self.options = [job.variant.id for job in jobs], options
         return [
             Outcome(variant=job.variant.id, platform=job.platform, state="built", digest=DIGEST, seconds=2.0)
@@ -63,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return Asked(monkeypatch)
 
 
-def code_of(which: Which, how: How = How(), *, json: bool = False, project: Project = DRYDOCK) -> int:  # noqa: B008
+def code_of(which: Which, how: RowOptions = RowOptions(), *, json: bool = False, project: Project = DRYDOCK) -> int:  # noqa: B008
     """Build, and return the exit code."""
     with pytest.raises(SystemExit) as ended:
         building.build(project, which, how, json=json)
@@ -71,7 +71,7 @@ def code_of(which: Which, how: How = How(), *, json: bool = False, project: Proj
 
 
 def test_one_target_is_built_as_ever(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
-    building.build(DRYDOCK, Which(["cpu"]), How(), json=False)
+    building.build(DRYDOCK, Which(["cpu"]), RowOptions(), json=False)
 
     assert (asked.one, asked.many) == (["cpu-vllm0.32"], [])
     assert capsys.readouterr().out == f"drydock/x:1\n{DIGEST}\n"
@@ -79,9 +79,9 @@ def test_one_target_is_built_as_ever(asked: Asked, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("targets", [["cpu,cpu-text"], ["cpu", "cpu-text"], ["cpu, cpu-text,cpu-x86", "cpu"]])
 def test_several_targets_are_built_at_once_each_row_once(targets: list[str], asked: Asked) -> None:
-    assert code_of(Which(targets), How(builders=("a", "b"), no_cache=True)) == 0
+    assert code_of(Which(targets), RowOptions(builders=("a", "b"), no_cache=True)) == 0
     assert (asked.one, asked.many) == ([], ["cpu-vllm0.32", "cpu-text-vllm0.32"])
-    assert asked.options == many.Options(("a", "b"), no_cache=True, may_pull=True)
+    assert asked.options == many.ManyOptions(("a", "b"), no_cache=True, may_pull=True)
 
 
 def test_a_row_that_cannot_be_locked_fails_alone(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_a_row_that_cannot_be_locked_fails_alone(asked: Asked, capsys: pytest.Ca
 
 def test_an_unknown_target_is_refused_before_anything_is_built(asked: Asked) -> None:
     with pytest.raises(TargetError, match="nonsense"):
-        building.build(DRYDOCK, Which(["cpu,nonsense"]), How(), json=False)
+        building.build(DRYDOCK, Which(["cpu,nonsense"]), RowOptions(), json=False)
     assert asked.many == []
 
 
@@ -142,7 +142,7 @@ def repository(tmp_path: Path) -> Project:
 def test_a_revision_that_git_does_not_know_is_refused(asked: Asked, repository: Project) -> None:
     for bad in ("nope", "", "--output=x", "HEAD~9", "a b"):
         with pytest.raises(InputError, match="--changed-since"):
-            building.build(repository, Which(since=bad), How(), json=False)
+            building.build(repository, Which(since=bad), RowOptions(), json=False)
     assert asked.many == []
     assert not (repository.root / "x").exists()
 
@@ -174,6 +174,12 @@ def test_the_table_has_a_line_a_row_and_below_it_why_rows_are_missing() -> None:
         "left out:",
         "  x, y: not locked",
     ]
+
+
+def test_a_table_without_rows_says_so() -> None:
+    left_out = Outcome(variant="x", platform="p", state="left out", why="not locked")
+    assert building.text([]) == "nothing to build\n"
+    assert building.text([left_out]) == "nothing to build\n\nleft out:\n  x: not locked\n"
 
 
 def test_the_exit_code_is_the_largest(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
