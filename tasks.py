@@ -72,6 +72,7 @@ LOCKED = {
 RECORD = {
     "record": "write docs/benchmarks.json and the page generated from it",
     "rounds": "number of rounds [default: depends on the part]",
+    "short": "measure some rows once, in five minutes, and print their ratios only",
 }
 STAND_INS = {"stand_ins": "replace what only vendors have by stubs: nothing is downloaded but Debian packages and uv"}
 PLATFORM = {"platform": "target platform, such as linux/arm64 [default: this machine's]"}
@@ -947,17 +948,19 @@ def bench_of(part: str) -> Any:
     """Return the task that measures one part, or every part if no name is given."""
 
     @verb(name=part or "all", default=not part, help=JSON | RECORD)
-    def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0) -> None:
+    def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0, short: bool = False) -> None:
         """Measure drydock and a plain Dockerfile alternately and print the comparison."""
         from bench import page, run
 
+        if short and (record or rounds):
+            raise InputError("--short: excludes --record and --rounds", hint="leave --short out")
         parts: dict[str, Any] = {}
         try:
-            run.run(part, rounds, parts)
+            run.run(part, rounds, parts, short=short)
         finally:
             if record:
                 report(page.record(ROOT, parts))
-            emit(run.text(parts, json=json))
+            emit(run.text(parts, json=json, short=short))
 
     return bench
 

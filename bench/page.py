@@ -13,6 +13,7 @@ from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurem
 from drydock.core.errors import StaleError
 from drydock.core.files import compact, write_atomically
 from drydock.model.record import dump
+from drydock.repo.markdown import table as markdown_table
 
 RECORDED = Path("docs/benchmarks.json")
 PAGE = Path("docs/benchmarks.md")
@@ -23,6 +24,7 @@ TITLES = {
     "serve": "Serve",
     "size": "Size",
     "ship": "Ship",
+    "growth": "Growth",
     "tool": "Entrypoint",
 }
 """Part → its heading, in the order of the page."""
@@ -89,15 +91,23 @@ def _in_order(report: Report) -> Iterator[tuple[str, MeasuredPart]]:
 
 def table(rows: Sequence[Measurement]) -> str:
     """Return rows as a Markdown table."""
-    lines = [HEAD, ["---"] * len(HEAD), *map(cells, rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_table(HEAD, map(cells, rows))
+
+
+def ratios(rows: Sequence[Measurement]) -> str:
+    """Return the ratios of rows as a Markdown table: one round on any machine tells no more."""
+    lines = [(row.what, row.against, _ratio(row)) for row in rows if row.theirs]
+    return markdown_table(("measurement", "compared with", "ratio"), lines)
 
 
 def cells(row: Measurement) -> tuple[str, ...]:
     """Return the table cells of a row."""
     theirs = row.theirs and shown(row.theirs)
-    ratio = f"{row.ours.median / row.theirs.median:.3g} {TIMES}" if row.theirs else ""
-    return row.what, row.against, shown(row.ours), theirs or "", ratio, goal(row.goal, row.ours), _met(row)
+    return row.what, row.against, shown(row.ours), theirs or "", _ratio(row), goal(row.goal, row.ours), _met(row)
+
+
+def _ratio(row: Measurement) -> str:
+    return f"{row.ours.median / row.theirs.median:.3g} {TIMES}" if row.theirs else ""
 
 
 def _met(row: Measurement) -> str:
@@ -142,15 +152,20 @@ The plain image is built from [bench/plain](../bench/plain). It runs vLLM with i
 `--enforce-eager` (`plain eager`), both with half of the machine's memory: vLLM's default, 92 %, must all be free at the
 start, and is not where an engine runs.
 
-`./inv bench tool` measures one part, `--json` prints the results as JSON, and `--record` writes this page.
+`./inv bench tool` measures one part, `--json` prints the results as JSON, and `--record` writes this page. `--short`
+measures some rows once and prints their ratios; CI does so at night.
 
 """
 
 COUNTED = {
+    "growth": """\
+A row is compared with the same command and less work; the goal is the ratio of the work. Rows of a matrix inherit
+drydock's, with their locks; devices and nodes are copies of those of a recorded host with eight H100.
+""",
     "size": """\
 Shared blobs: layers with the same wheels and the same Python version are one blob. The size of a layer is that of its
 wheels. Debian bases are included; bases that are images are not, because no lock has their size.
-"""
+""",
 }
 """Part → how its figures were counted."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from bench import building, facts, guard, page, plain_image, serve, ship, size, start, tool
+from bench import building, facts, growth, guard, page, plain_image, serve, ship, size, start, tool
 from bench.records import MeasuredPart, Measurement, Report
 from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
@@ -21,21 +22,25 @@ class Bench(NamedTuple):
     measure: Callable[[int], Iterable[Measurement]]
     rounds: int
     """Default number of rounds."""
+    short: Callable[[], Iterable[Measurement]] | None = None
+    """How it is measured in the short form; None if that leaves it out."""
 
 
 BENCHES: Mapping[str, Bench] = {
-    "build": Bench(building.rows, 2),
-    "start": Bench(start.rows, 3),
+    "build": Bench(building.rows, 2, building.short),
+    "start": Bench(start.rows, 2, start.short),
     "serve": Bench(serve.rows, 2),
     "size": Bench(size.rows, 1),
     "ship": Bench(ship.rows, 2),
-    "tool": Bench(tool.rows, 7),
+    "growth": Bench(growth.rows, 3, partial(growth.rows, 1)),
+    "tool": Bench(tool.rows, 7, partial(tool.rows, 1)),
 }
 """Part → its benchmark, in the order of the page."""
+WITHOUT_IMAGE = {"growth", "tool"}
 
 
-def run(name: str, rounds: int, parts: dict[str, MeasuredPart]) -> None:
-    """Measure one part, or every part if `name` is empty. 0 rounds: each part's default.
+def run(name: str, rounds: int, parts: dict[str, MeasuredPart], *, short: bool = False) -> None:
+    """Measure one part, or every part if `name` is empty. 0 rounds: each part's default; `short`: one of some rows.
 
     Results are added to `parts`, so they are kept if a later part fails. What it started or made goes at the end, even
     if it is killed. Raises InputError for an unknown part.
@@ -44,14 +49,17 @@ def run(name: str, rounds: int, parts: dict[str, MeasuredPart]) -> None:
         raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
     if rounds < 0:
         raise InputError(f"--rounds {rounds}: expected 1 or more")
-    names = (name,) if name else tuple(BENCHES)
-    log(announcement(names, rounds, page.read(ROOT).parts))
+    names = [each for each in ([name] if name else BENCHES) if not short or BENCHES[each].short]
+    if not names:
+        have = ", ".join(each for each, bench in BENCHES.items() if bench.short)
+        raise InputError(f"--short: {name} has no short form", hint=f"these have one: {have}")
+    log(f"bench measures once: {', '.join(names)}" if short else announcement(names, rounds, page.read(ROOT).parts))
     with guard.guarded():
         try:
             for each in names:
-                parts[each] = measure(BENCHES[each], rounds)
+                parts[each] = measure(BENCHES[each], rounds, short=short)
         finally:
-            if name != "tool":
+            if {*names} - WITHOUT_IMAGE:
                 plain_image.forget()
 
 
@@ -75,11 +83,11 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"  # noqa: PLR2004
 
 
-def measure(bench: Bench, rounds: int) -> MeasuredPart:
+def measure(bench: Bench, rounds: int, *, short: bool = False) -> MeasuredPart:
     """Measure one part."""
     machine, begin = facts.machine(), time.monotonic()
-    count = rounds or bench.rounds
-    rows = tuple(bench.measure(count))
+    count = 1 if short else rounds or bench.rounds
+    rows = tuple(bench.short() if short and bench.short else bench.measure(count))
     return MeasuredPart(
         commit=facts.commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
@@ -90,8 +98,9 @@ def measure(bench: Bench, rounds: int) -> MeasuredPart:
     )
 
 
-def text(parts: Mapping[str, MeasuredPart], *, json: bool) -> str:
-    """Return the results as JSON or as a table."""
+def text(parts: Mapping[str, MeasuredPart], *, json: bool, short: bool = False) -> str:
+    """Return the results as JSON or as a table; of the short form only the ratios."""
     if json:
         return dumps(dump(Report(parts=parts)))
-    return page.table([row for part in parts.values() for row in part.rows])
+    rows = [row for part in parts.values() for row in part.rows]
+    return page.ratios(rows) if short else page.table(rows)

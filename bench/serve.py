@@ -15,7 +15,7 @@ from typing import NamedTuple
 from docker.models.containers import Container
 
 from bench.records import Figure, Goal, Measurement
-from bench.servers import Way, complete, first_answer, running, unguarded, ways
+from bench.servers import HELPED, Way, complete, first_answer, running, unguarded, ways
 from drydock.core.console import log
 
 COMMAND = "./inv bench serve"
@@ -106,4 +106,5 @@ def same(name: str, visits: Sequence[Visit]) -> str:
     """Return a note: how many greedy answers are the same as drydock's."""
     ours, theirs = (next(each.answers for each in visits if each.name == wanted) for wanted in ("ours", name))
     count = sum(one == other for one, other in zip(ours, theirs, strict=True))
-    return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are identical."
+    helped = f" {HELPED}" if name.startswith("plain") else ""
+    return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are identical.{helped}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import docker
+import docker.errors
 from docker.models.containers import Container
 
 from bench import guard, plain_image
@@ -28,17 +30,39 @@ from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, addres
 MODEL = "/models/smollm2"
 GIVEN = ("--model", MODEL, "--served-model-name", "smollm2")
 """Arguments of every server."""
-PLAIN = (*GIVEN, "--gpu-memory-utilization", "0.5")
+SHARE = "0.5"
+PLAIN = (*GIVEN, "--gpu-memory-utilization", SHARE)
 """Of a plain vLLM: the share of the machine's memory, all of which must be free at the start. With the default, 0.92,
 the engine core ends where a Docker engine runs (ValueError in vllm/v1/worker/cpu_worker.py)."""
+HELPED = (
+    f"The other server gets --gpu-memory-utilization {SHARE}: with its default it ends where 8 % of memory is in use."
+)
+"""Said beside each figure of a plain server."""
 PLUGIN = "entrypoints/plugin/drydock_plugin"
 """What vLLM loads of drydock's, in the repository and below /opt/drydock."""
 SHARED_MEMORY = "4g"
 WITHIN = 1200
 """Seconds until a start counts as failed."""
 PAUSE = 0.2
-LAST_LINES = 60
+LAST_LINES = 200
 """Of a server that failed: vLLM's cause comes before two tracebacks."""
+CAUSE = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*")
+"""The last line of a traceback."""
+FILES = """
+import os, sys
+for top in sys.argv[2:]:
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb", 0) as file:
+                    if sys.argv[1] == "forget":
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    else:
+                        while file.read(1 << 20):
+                            pass
+"""
+"""Runs in a container: has the kernel keep the files of its image in memory, or forget them."""
 
 
 class Way(NamedTuple):
@@ -121,8 +145,36 @@ def first_answer(container: Container, within: float = WITHIN) -> str:
         if answer is not None:
             return answer
         time.sleep(PAUSE)
-    lines = container.logs(tail=LAST_LINES).decode(errors="replace")
-    raise BuildError(f"{container.labels.get('io.drydock.bench')}: exited, or no answer after {within:.0f} s:\n{lines}")
+    raise BuildError(*failure(container, within))
+
+
+def failure(container: Container, within: float) -> tuple[str, ...]:
+    """Return why a server does not answer: the cause first, then its last lines."""
+    name = container.labels.get("io.drydock.bench")
+    ended = container.status == "exited"
+    how = f"exited with {container.attrs['State']['ExitCode']}" if ended else f"no answer after {within:.0f} s"
+    lines = container.logs(tail=LAST_LINES).decode(errors="replace").splitlines()
+    return (f"{name}: {how}: {cause(lines)}", *lines)
+
+
+def cause(lines: Sequence[str]) -> str:
+    """Return the first error of a log, since those that follow are its consequences; else the last line."""
+    found = (match[0] for match in map(CAUSE.search, lines) if match)
+    return next(found, lines[-1] if lines else "no output")
+
+
+def in_memory(way: Way, model: Path, wanted: Literal["keep", "forget"]) -> None:
+    """Have the kernel keep all files of a way and the model in memory, or forget them. Raises BuildError."""
+    command = ["-I", "-c", FILES, wanted, "/opt", "/usr", MODEL]
+    options: dict[str, Any] = {
+        "volumes": {str(model): {"bind": MODEL, "mode": "ro"}},
+        "labels": dict(guard.labels()),
+        "network_mode": "none",
+    }
+    try:
+        docker.from_env().containers.run(way.image, command, entrypoint="/usr/bin/python3", remove=True, **options)
+    except docker.errors.ContainerError as error:
+        raise BuildError(f"{way.name}: its files cannot be read: {error}") from error
 
 
 def ask(container: Container) -> str | None:

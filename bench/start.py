@@ -1,22 +1,27 @@
-"""Seconds from `docker run` to the first correct answer: drydock with and without cache, and plain servers. IO."""
+"""Seconds from `docker run` to the first correct answer: drydock with and without cache, and plain servers. IO.
+
+The kernel has all files of a server in memory when it starts, whatever was measured before; or, for the first start on
+a node, none of them.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import docker
 
 from bench import guard
-from bench.records import Goal, Measurement
-from bench.servers import Way, Ways, first_answer, right, running, ways
+from bench.records import Figure, Goal, Measurement
+from bench.servers import HELPED, Way, Ways, first_answer, in_memory, right, running, ways
 from bench.turns import in_turns
 from drydock.core.console import log
 
 COMMAND = "./inv bench start"
 WHAT = "container start → first answer, CPU, SmolLM2"
-
-
+COLD, AGAIN, DISK = f"{WHAT}, cold cache", f"{WHAT}, second start with /cache", f"{WHAT}, files read from disk"
+GOALS = {"plain default": 0.15, "plain eager": 0.4}
 LITTLE_KEPT = (
     "Nothing is compiled for this model, so a cold start leaves only 1 kB in /cache: vLLM's model inspection. "
     "Importing PyTorch, transformers and vLLM takes two thirds of a start, and no cache avoids it."
@@ -31,37 +36,45 @@ def rows(rounds: int) -> list[Measurement]:
         "ours again": lambda: starts.seconds(starts.ways.ours),
         "plain default": lambda: starts.seconds(starts.ways.default),
         "plain eager": lambda: starts.seconds(starts.ways.eager),
+        "ours from disk": lambda: starts.seconds(starts.ways.ours, fresh=True, files="forget"),
+        "plain eager from disk": lambda: starts.seconds(starts.ways.eager, files="forget"),
     }
     try:
         figures = in_turns(measures, rounds, "s")
     finally:
         starts.forget()
-    cold, again = figures["ours"], figures["ours again"]
-    made = [
-        Measurement(
-            what=f"{WHAT}, cold cache",
-            against=name,
-            goal=Goal(compares="ratio", sense="at most", limit=limit),
-            ours=cold,
-            theirs=figures[name],
-            command=COMMAND,
-            note=starts.said(name),
-        )
-        for name, limit in (("plain default", 0.15), ("plain eager", 0.40))
+    return [
+        *(_row(COLD, name, GOALS[name], (figures["ours"], figures[name]), starts.said(name)) for name in GOALS),
+        _row(AGAIN, "drydock, cold cache", 0.85, (figures["ours again"], figures["ours"]), LITTLE_KEPT),
+        _row(
+            DISK,
+            "plain eager",
+            GOALS["plain eager"],
+            (figures["ours from disk"], figures["plain eager from disk"]),
+            f"What a node sees first. {HELPED}",
+        ),
     ]
-    goal = Goal(compares="ratio", sense="at most", limit=0.85)
-    made.append(
-        Measurement(
-            what=f"{WHAT}, second start with /cache",
-            against="drydock, cold cache",
-            goal=goal,
-            ours=again,
-            theirs=cold,
-            command=COMMAND,
-            note=LITTLE_KEPT,
-        )
-    )
-    return made
+
+
+def short() -> list[Measurement]:
+    """Measure one start of drydock's server and of the plain one that starts sooner."""
+    starts = _Starts(ways())
+    measures = {
+        "ours": lambda: starts.seconds(starts.ways.ours, fresh=True),
+        "plain eager": lambda: starts.seconds(starts.ways.eager),
+    }
+    try:
+        figures = in_turns(measures, 1, "s")
+    finally:
+        starts.forget()
+    name = "plain eager"
+    return [_row(COLD, name, GOALS[name], (figures["ours"], figures[name]), starts.said(name))]
+
+
+def _row(what: str, against: str, limit: float, figures: tuple[Figure, Figure], note: str) -> Measurement:
+    ours, theirs = figures
+    goal = Goal(compares="ratio", sense="at most", limit=limit)
+    return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
 
 
 class _Starts:
@@ -72,7 +85,7 @@ class _Starts:
         self.answers: dict[str, list[str]] = {}
         self.volume = f"drydock-bench-{guard.run_id()}"
 
-    def seconds(self, way: Way, *, fresh: bool = False) -> float:
+    def seconds(self, way: Way, *, fresh: bool = False, files: Literal["keep", "forget"] = "keep") -> float:
         """Return the seconds until a server answers. drydock's uses the last start's cache, unless `fresh`."""
         ours = way is self.ways.ours
         if fresh or (ours and self.volume not in self._volumes()):
@@ -80,6 +93,7 @@ class _Starts:
             if not fresh:
                 self.seconds(way, fresh=True)  # in every second round, the start with cache comes first
         volumes = {self.volume: {"bind": "/cache", "mode": "rw"}} if ours else None
+        in_memory(way, self.ways.model, files)
         begin = time.monotonic()
         with running(way, self.ways.model, volumes) as container:
             answer = first_answer(container)
@@ -94,8 +108,9 @@ class _Starts:
         """Return a note: whether a server's answers were correct."""
         wrong: Sequence[str] = [answer for answer in self.answers.get(name, ()) if not right(answer)]
         if not wrong:
-            return "Both answers are correct."
-        return f"drydock answers correctly, the other wrongly: {wrong[0]!r}. Its time is that of its first answer."
+            return f"Both answers are correct. {HELPED}"
+        said = f"drydock answers correctly, the other wrongly: {wrong[0]!r}. Its time is that of its first answer."
+        return f"{said} {HELPED}"
 
     def forget(self) -> None:
         """Remove the volume."""

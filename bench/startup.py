@@ -54,7 +54,7 @@ def stage(folder: Path, machine: str) -> Mapping[str, Path]:
     stub.chmod(0o755)
     profile = json.loads(render.profile_text(find(read_matrix(DRYDOCK), MACHINES[machine])))
     (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
-    return {"host": _host(folder, machine), "model": _model(folder)}
+    return {"host": _host(folder, machine), "model": write_model(folder)}
 
 
 def _host(folder: Path, machine: str) -> Path:
@@ -67,7 +67,8 @@ def _host(folder: Path, machine: str) -> Path:
     return copied
 
 
-def _model(folder: Path) -> Path:
+def write_model(folder: Path) -> Path:
+    """Write a small model, whose weights are empty."""
     model = folder / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 8192}))

@@ -113,3 +113,18 @@ def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.Monk
     with pytest.raises(InputError, match="no room"):
         run.run("", 0, parts)
     assert [(name, part.rounds) for name, part in parts.items()] == [("size", 3)]
+
+
+def test_the_short_form_measures_the_parts_that_have_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    benches = {
+        "size": run.Bench(lambda _: [], 3),
+        "growth": run.Bench(lambda _: [], 3, lambda: [row((1,), (4,))]),
+    }
+    monkeypatch.setattr(run, "BENCHES", benches)
+    parts: dict[str, MeasuredPart] = {}
+    run.run("", 0, parts, short=True)
+    assert {name: part.rounds for name, part in parts.items()} == {"growth": 1}
+    table = run.text(parts, json=False, short=True)
+    assert table.splitlines()[2:] == [f"| a < b | plain | 0.25 {page.TIMES} |"]
+    with pytest.raises(InputError, match="size has no short form"):
+        run.run("size", 0, parts, short=True)
