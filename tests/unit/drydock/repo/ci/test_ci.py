@@ -120,6 +120,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
         "release": {**read, "packages": "write", "id-token": "write"},
         "release-files": {"contents": "write", "id-token": "write"},
         "nightly": read,
+        "bench": read,
         "drift": {"contents": "write", "pull-requests": "write"},
     }
     assert all(step["with"]["persist-credentials"] is False for job in jobs.values()
