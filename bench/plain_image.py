@@ -88,9 +88,9 @@ def contexts() -> dict[str, str]:
 
 
 def command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
-    """Return the command that builds the plain image from a folder with its Dockerfile."""
+    """Return the command that builds the plain image from a folder with its Dockerfile; all inputs are contexts."""
     given = [word for name, value in inputs.items() for word in ("--build-context", f"{name}={value}")]
-    return ["docker", "buildx", "build", "--quiet", *given, *options, str(folder)]
+    return ["docker", "buildx", "build", "--quiet", "--network", "none", *given, *options, str(folder)]
 
 
 def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:

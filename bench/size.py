@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from bench import images, plain_image
 from bench.records import Figure, Goal, Measurement
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile as locks
 from drydock.model.locked import LockedDeb, LockedDebianBase, LockedPlatform, LockedWheel
@@ -22,6 +22,14 @@ TEXT = "cpu-text"
 HALF = Goal(compares="ratio", sense="at most", limit=0.5)
 TWO_FIFTHS = Goal(compares="ratio", sense="at most", limit=0.4)
 SHARED = Goal(compares="ratio", sense="at least", limit=0.6)
+UPGRADES = (
+    ("cuda13.0-vllm0.27", "cuda13.0-vllm0.33"),
+    ("habana1.21-fork0.8", "habana1.22-fork0.9"),
+    ("habana1.22-fork0.9", "habana1.23-plugin0.16"),
+)
+"""Rows of which a node has the first and then gets the second."""
+MARGIN = 1.5
+"""Goal of an upgrade, as a multiple of its lower limit."""
 PLATFORM = "linux/amd64"
 """Left out of a row's title."""
 
@@ -35,6 +43,7 @@ def rows(_: int) -> list[Measurement]:
         *_sizes("image", mine, theirs, HALF),
         *_sizes("image for text only", text, theirs, TWO_FIFTHS),
         *shared(read_matrix(DRYDOCK)),
+        *upgrades(read_matrix(DRYDOCK)),
     ]
 
 
@@ -82,6 +91,25 @@ def shared(variants: tuple[Variant, ...]) -> Iterator[Measurement]:
             what = f"blobs shared between variants, {name.removesuffix(f' {PLATFORM}')}"
             blobs = [each.blobs for each in own]
             yield _row(what, "all blobs", (twice(blobs), _sum(blobs)), SHARED, _note(own))
+
+
+def upgrades(variants: Sequence[Variant]) -> Iterator[Measurement]:
+    """Return how many bytes of the next release's image a node lacks that has the one before."""
+    for old, new in UPGRADES:
+        before, after = (_held(find(variants, name)) for name in (old, new))
+        lacks, least = _lacks(before.blobs, after.blobs), _lacks(before.wheels, after.wheels)
+        all_ = _sum([after.blobs])
+        goal = Goal(compares="ratio", sense="at most", limit=min(1, round(MARGIN * least / all_, 2)))
+        note = f"The lower limit is {least / all_:.2f}, with one layer per wheel."
+        yield _row(f"bytes pulled for an upgrade, {old} → {new}", "the whole image", (lacks, all_), goal, note)
+
+
+def _held(variant: Variant) -> Held:
+    return held(variant, locks.read_lock(locks.path_of(DRYDOCK, variant.id)).platforms[PLATFORM])
+
+
+def _lacks(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
+    return sum(size for key, size in after.items() if key not in before)
 
 
 def held(variant: Variant, pins: LockedPlatform) -> Held:

@@ -102,6 +102,16 @@ def test_layers_in_several_variants_count_as_shared() -> None:
     assert "one variant only" not in twice.note
 
 
+def test_an_upgrade_pulls_no_layer_that_the_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    variants = read_matrix(DRYDOCK)
+    found = [*size.upgrades(variants)]
+    assert all(row.theirs and 0 < row.ours.median <= row.theirs.median for row in found)
+    assert found[0].ours.median < 0.75 * (found[0].theirs or found[0].ours).median, "most of CUDA's libraries stay"
+    name = size.UPGRADES[0][0]
+    monkeypatch.setattr(size, "UPGRADES", [(name, name)])
+    assert [row.ours.median for row in size.upgrades(variants)] == [0]
+
+
 def test_a_layer_depends_on_its_python_version_and_wheels_limit_sharing() -> None:
     (one,) = (variant for variant in read_matrix(DRYDOCK) if variant.id == "cpu-vllm0.32")
     pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, one.id)).platforms[size.PLATFORM]
