@@ -37,7 +37,7 @@ the engine core ends where a Docker engine runs (ValueError in vllm/v1/worker/cp
 HELPED = (
     f"The other server gets --gpu-memory-utilization {SHARE}: with its default it ends where 8 % of memory is in use."
 )
-"""Said beside each figure of a plain server."""
+"""Said of each figure of a plain server."""
 PLUGIN = "entrypoints/plugin/drydock_plugin"
 """What vLLM loads of drydock's, in the repository and below /opt/drydock."""
 SHARED_MEMORY = "4g"
