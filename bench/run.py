@@ -99,8 +99,10 @@ def measure(bench: Bench, rounds: int, *, short: bool = False) -> MeasuredPart:
 
 
 def text(parts: Mapping[str, MeasuredPart], *, json: bool, short: bool = False) -> str:
-    """Return the results as JSON or as a table; of the short form only the ratios."""
+    """Return the results as JSON, or as a table if there are any; of the short form only the ratios."""
     if json:
         return dumps(dump(Report(parts=parts)))
     rows = [row for part in parts.values() for row in part.rows]
+    if not rows:
+        return ""
     return page.ratios(rows) if short else page.table(rows)
