@@ -191,26 +191,20 @@ def lock(
     upgrade_package: Words = NONE,
 ) -> None:
     """Pin all inputs of an image by hash in images/VARIANT/lock.json. Valid pins stay."""
-    if check:
-        from drydock.lock import lockfile
+    from drydock.examine import tasks
+    from drydock.lock import lockfile
+    from drydock.lock.drift import tasks as drift
 
+    if check:
         lockfile.read_current(here(), chosen(target))
     elif advisories:
-        from drydock.examine import tasks
-
         tasks.advisories(here(), chosen(target), database, ignore, json=json)
     elif outdated:
-        from drydock.lock.drift import find
-
-        find.outdated(here(), chosen(target), json=json)
+        drift.outdated(here(), chosen(target), json=json)
     else:
-        from drydock.inputs import overrides
-        from drydock.lock.upgrade_policy import Upgrade
-        from drydock.repo import locking
+        from drydock.repo.locking import lock, options
 
-        again = Upgrade(upgrade, frozenset(upgrade_package))
-        options = locking.LockOptions(bool(target), overrides.folders(context), [*map(Path, supplied)], again)
-        locking.lock(here(), chosen(target), options, json=json)
+        lock(here(), chosen(target), options(target, context, supplied, upgrade_package, every=upgrade), json=json)
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})

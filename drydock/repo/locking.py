@@ -16,7 +16,7 @@ from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedEr
 from drydock.core.files import dumps
 from drydock.core.process import in_ci
 from drydock.core.project import Project
-from drydock.inputs import sources, supplied
+from drydock.inputs import overrides, sources, supplied
 from drydock.inputs.store import default_store
 from drydock.lock import lock_diff, lockfile, upgrade_policy
 from drydock.lock.upgrade_policy import NOTHING_NEW, Upgrade
@@ -35,12 +35,24 @@ def refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ)
 
 
 def job_of(
-    project: Project, target: str, options: BuildOptions, *, locked: bool = False, given: Sequence[str] = ()
+    project: Project,
+    target: str,
+    options: BuildOptions,
+    *,
+    locked: bool = False,
+    given: Sequence[str] = (),
+    stand_ins: bool = False,
 ) -> Job:
-    """Return the job of a target with everything pinned; say which committed files a new pin makes stale.
+    """Return the job of a target with everything pinned, or with stand-ins; say which committed files are stale now.
 
-    Raises what `prepare` and `pin_missing` raise.
+    Raises what `prepare` and `pin_missing` raise, and InputError for files that nothing takes.
     """
+    if stand_ins and given:
+        raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
+    if stand_ins:
+        from drydock.build import standins  # noqa: PLC0415 - it imports what downloads
+
+        return standins.stand_in(project, target, options)
     job = prepare(project, target, options)
     pinned = pins.pin_missing(
         job, refused=refusal(locked=locked, offline=options.offline), given=[Path(each) for each in given]
@@ -77,6 +89,14 @@ class LockOptions(NamedTuple):
     """Folders with files that the operator supplies."""
     upgrade: Upgrade = NOTHING_NEW
     env: Mapping[str, str] = os.environ
+
+
+def options(
+    target: str, context: Sequence[str], given: Sequence[str], upgrade: Sequence[str], *, every: bool
+) -> LockOptions:
+    """Return the options of `lock` as they were typed. Raises InputError."""
+    again = Upgrade(every, frozenset(upgrade))
+    return LockOptions(bool(target), overrides.folders(context), [*map(Path, given)], again)
 
 
 def lock(project: Project, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:

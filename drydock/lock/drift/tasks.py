@@ -1,0 +1,15 @@
+"""Implement `lock --outdated`. IO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drydock.core.project import Project
+from drydock.model.variant import Variant
+
+
+def outdated(project: Project, variants: Sequence[Variant], *, json: bool) -> None:
+    """Print what a new lock would change, and newer versions outside the bounds."""
+    from drydock.lock.drift import find
+
+    find.outdated(project, variants, json=json)
