@@ -30,6 +30,7 @@ from drydock.repo.task_helpers import (
     here,
     registry_of,
     report,
+    required,
     terminal_columns,
     verb,
     words_of,
@@ -397,9 +398,7 @@ def verify(
         options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
         emit(tasks.verify(here(), reference, options, json=json))
         return
-    if not target:
-        raise InputError("verify: --target is missing", hint="or --reference, for an image in a registry")
-    job = prepare(here(), target)
+    job = prepare(here(), required("verify", target, "or --reference, for an image in a registry"))
     verified = verify_module.verify(job, builder=builder or None, recording=record)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
@@ -423,8 +422,7 @@ def audit(
     if advisories:
         tasks.advisories(here(), chosen(target), database, ignore, json=json)
         return
-    if not target:
-        raise InputError("audit: --target is missing", hint="--advisories alone covers every variant")
+    target = required("audit", target, "--advisories alone covers every variant")
     audited = audit_module.audit(prepare(here(), target, BuildOptions(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
     audit_module.enforce(audited)

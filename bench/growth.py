@@ -34,7 +34,7 @@ ROWS = (1, 10, 50, 500)
 DEVICES = (8, 64, 384)
 NODES = (4, 64)
 TABLE = Goal(compares="ours", sense="at most", limit=0.6)
-OWN, BARE = "./inv matrix, drydock's own rows", "bare interpreter"
+OWN, BARE = "./inv matrix: drydock's own rows", "bare interpreter"
 HOST = "cuda-h100-8x"
 QUERY, LINKS = "nvidia-smi --query-gpu=", "nvidia-smi topo -m"
 
@@ -44,10 +44,10 @@ def rows(rounds: int) -> list[Measurement]:
     with tempfile.TemporaryDirectory(prefix="drydock-bench-") as name:
         folder = Path(name)
         works = {
-            "./inv matrix, rows: {}": {count: _task(project(folder, count), "matrix") for count in ROWS},
-            "./inv lock --check, rows: {}": {count: _task(project(folder, count), "lock", "--check") for count in ROWS},
+            "matrix: {} rows": {count: _task(project(folder, count), "matrix") for count in ROWS},
+            "lock --check: {} rows": {count: _task(project(folder, count), "lock", "--check") for count in ROWS},
             "plan, devices: {}": {count: _plan(folder, count) for count in DEVICES},
-            "./inv topology plan, nodes: {}": {count: _topology(folder, count) for count in NODES},
+            "topology plan: {} nodes": {count: _topology(folder, count) for count in NODES},
         }
         own = in_turns({OWN: _task(DRYDOCK, "matrix"), BARE: _timed([sys.executable, "-c", "pass"], {})}, rounds, "s")
         made = [_row(OWN, BARE, TABLE, (own[OWN], own[BARE]))]

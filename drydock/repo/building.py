@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from drydock.build import build as builder
-from drydock.build import many, standins
+from drydock.build import many
 from drydock.build.build import Pull
 from drydock.build.job import DEFAULTS, BuildOptions, Job, choose_platform
 from drydock.build.many import Outcome
@@ -81,7 +81,7 @@ def _check(which: Which, how: RowOptions, words: Sequence[str]) -> None:
     ways = [*(["--target"] if words else []), *(["--all-locked"] if which.all_locked else [])]
     ways += ["--changed-since"] if which.since is not None else []
     if not ways:
-        raise InputError("build requires --target", hint="./inv build --help; ./inv matrix lists the targets")
+        raise InputError("build requires --target", hint="`./inv matrix` lists the targets")
     if len(ways) > 1:
         raise InputError(f"{' and '.join(ways)} exclude each other", hint=f"leave out {' and '.join(ways[1:])}")
     if how.stand_ins and how.supplied:
@@ -105,9 +105,7 @@ def _one(project: Project, variant: str, how: RowOptions, *, json: bool) -> None
 
 
 def _job(project: Project, variant: str, how: RowOptions) -> Job:
-    if how.stand_ins:
-        return standins.stand_in(project, variant, how.options)
-    return locking.job_of(project, variant, how.options, locked=how.locked, given=how.supplied)
+    return locking.job_of(project, variant, how.options, locked=how.locked, given=how.supplied, stand_ins=how.stand_ins)
 
 
 def _many(project: Project, which: Which, how: RowOptions, words: Sequence[str]) -> list[Outcome]:

@@ -73,6 +73,13 @@ def foundations_of(given: str, required: str = "") -> str:
     return found
 
 
+def required(verb: str, target: str, otherwise: str) -> str:
+    """Return --target of a task that may do without it. Raises InputError if it is empty."""
+    if not target:
+        raise InputError(f"{verb}: --target is missing", hint=otherwise)
+    return target
+
+
 def command_line() -> str:
     """Return this command as one types it."""
     return shlex.join([PROGRAM, *sys.argv[1:]])

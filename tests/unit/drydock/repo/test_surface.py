@@ -18,7 +18,7 @@ def test_the_surface_has_what_users_rely_on_and_not_what_develops_drydock() -> N
     found = surface.present(namespace, read_matrix(DRYDOCK))
 
     assert found["tasks"]["build"] == ""
-    assert found["tasks"]["build --target"] == "a value, required"
+    assert found["tasks"]["build --target"] == "values"
     assert found["tasks"]["build --offline"] == "nothing"
     assert found["tasks"]["build --context"] == "values"
     assert found["tasks"]["topology check --fabric"] == "nothing"
