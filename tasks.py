@@ -495,7 +495,7 @@ WHERE = {"registry": "HOST/REPOSITORY [default: drydock.yaml's `foundations`]"}
     | INSECURE
     | WHERE
     | {
-        "keep": "REVISION or REVISION..REVISION: what its locks need is needed too, beside the working tree's",
+        "keep": "REVISION or REVISION..REVISION: what its locks need is needed, as is what the working tree's need",
         "prune": "list only what no lock needs",
         "yes": "with --prune: delete it",
     },

@@ -35,7 +35,7 @@ class Signer(NamedTuple):
     config: str = ""
     """Signing configuration: a file that names the services to use instead of cosign's defaults."""
     claims: Mapping[str, str] = MappingProxyType({})
-    """What the signatures say beside the digest: cosign's annotations."""
+    """What the signatures say in addition to the digest: cosign's annotations."""
 
 
 class Trust(NamedTuple):
@@ -48,7 +48,7 @@ class Trust(NamedTuple):
     root: str = ""
     """Trusted root: a file that names the trusted authorities and logs, instead of those that cosign fetches."""
     claims: Mapping[str, str] = MappingProxyType({})
-    """What a signature must say beside the digest."""
+    """What a signature must say in addition to the digest."""
     patience: float = TIMEOUT
     """Seconds for one signature."""
 

@@ -64,8 +64,8 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False) -> 
     """
     if recording:
         job.project.check_writable(f"images/{job.variant.id}/lock.json")
-    anew = recording and not oci.sound(job.foundation)  # both builds must show the digest of the foundation
-    first = build.build(job, builder=builder, hash_kept=True, no_cache=anew)
+    fresh = recording and not oci.sound(job.foundation)  # both builds must show the digest of the foundation
+    first = build.build(job, builder=builder, hash_kept=True, no_cache=fresh)
     log(f"{first.digest}: now building again without cache")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         second = _build_elsewhere(job, Path(folder), builder)

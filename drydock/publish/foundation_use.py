@@ -34,7 +34,7 @@ class SharedFoundation(Record):
 
 
 def shared(project: Project, registry: str, keep: str, *, insecure: bool) -> tuple[Repository, list[SharedFoundation]]:
-    """Return the foundations of a repository. `keep` is REV or REV..REV, whose locks count beside the working tree's.
+    """Return the foundations of a repository. `keep` is REV or REV..REV, whose locks count as the working tree's do.
 
     Raises InputError or RegistryError.
     """
