@@ -81,7 +81,7 @@ def _check(which: Which, how: RowOptions, words: Sequence[str]) -> None:
     ways = [*(["--target"] if words else []), *(["--all-locked"] if which.all_locked else [])]
     ways += ["--changed-since"] if which.since is not None else []
     if not ways:
-        raise InputError("build requires --target", hint="`./inv matrix` lists the targets")
+        raise InputError("build requires --target", hint="./inv matrix lists the targets")
     if len(ways) > 1:
         raise InputError(f"{' and '.join(ways)} exclude each other", hint=f"leave out {' and '.join(ways[1:])}")
     if how.stand_ins and how.supplied:

@@ -223,9 +223,10 @@ def _task_problem(words: list[str]) -> str:
 
 def _check_target(parsed: ParserContext) -> None:
     """Raise TargetError if --target names nothing in the matrix."""
-    target = parsed.args["target"].value if "target" in parsed.args else None
-    if isinstance(target, str) and target not in ("", "auto"):
-        find(expect.VARIANTS, target)
+    value = parsed.args["target"].value if "target" in parsed.args else ""
+    for target in [value] if isinstance(value, str) else value or ():
+        if target not in ("", "auto"):
+            find(expect.VARIANTS, target)
 
 
 @cache

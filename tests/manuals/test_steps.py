@@ -122,7 +122,7 @@ def test_the_pages_are_current() -> None:
         ("./inv build --targte cuda", "build: unknown option --targte"),
         ("./inv buidl --target cuda", "no task buidl --target"),
         ("./inv topology plna file", "no task topology plna"),
-        ("./inv build", "'build' did not receive required positional arguments: 'target'"),
+        ("./inv prove", "'prove' did not receive required positional arguments: 'target'"),
         ("./inv run --target cuda --model M -- frobnicate", "no verb frobnicate"),
         ("./inv run --target cuda --model M -- --json", "--json cannot be used with serve"),
         ("docker run IMG check --role prefill", "--role cannot be used with check"),

@@ -42,8 +42,8 @@ VARIANT = "cpu-vllm0.32"
 PLATFORMS = ("linux/amd64", "linux/arm64")
 EPOCH = 1795219200
 SITE = "opt/venv/lib/python3.11/site-packages"
-FOLDERS = ("entrypoints", "policy", "templates")
-FILES = ("matrix.yaml",)
+FOLDERS = ("bench", "drydock", "entrypoints", "policy", "templates")
+FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 CONFIG = {
     "Entrypoint": ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"],
     "Cmd": ["serve"],
@@ -123,6 +123,8 @@ class LocalRepository:
 
     def _copy(self, platforms: tuple[str, ...]) -> None:
         for name in FOLDERS:
+            if not (ROOT / name).is_dir():  # of an installed drydock: it runs no tasks of the copy
+                continue
             shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in FILES:
             shutil.copy(ROOT / name, self.root / name)
