@@ -45,10 +45,8 @@ def job_of(
 ) -> Job:
     """Return the job of a target with everything pinned, or with stand-ins; say which committed files are stale now.
 
-    Raises what `prepare` and `pin_missing` raise, and InputError for files that nothing takes.
+    Raises what `prepare` and `pin_missing` raise.
     """
-    if stand_ins and given:
-        raise InputError("--supplied: stand-ins take no such files", hint="--context NAME=FOLDER replaces a stub")
     if stand_ins:
         from drydock.build import standins  # noqa: PLC0415 - it imports what downloads
 

@@ -21,7 +21,7 @@ from tests.support.local_registry import PLATFORMS, LocalRepository
 from tests.support.servers import Registry
 
 PLATFORM = PLATFORMS[0]
-NOBODY = ("", "", "", "")
+NO_SIGNER = ("", "", "", "")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def push(job: Job, registry: Registry, key: Path | None = None) -> foundations.P
 def pulled(job: Job, registry: Registry, key: Path | None = None) -> dict[str, bytes] | None:
     """Return what another machine, which keeps nothing, gets; None for nothing."""
     shutil.rmtree(job.foundation.parent, ignore_errors=True)
-    trust = (str(key.with_suffix(".pub")), "", "", "") if key else NOBODY
+    trust = (str(key.with_suffix(".pub")), "", "", "") if key else NO_SIGNER
     pull = foundations.puller(f"{registry.host}/own/f", trust, insecure=False)
     assert pull
     return content(job.foundation) if pull(job) else None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zstandard
 
 from drydock.build.job import Job
@@ -16,6 +17,7 @@ from drydock.oci import layout as oci
 from drydock.oci import strict
 from tests.support import layouts
 from tests.support.fake_registry import Answer, Fake, Seen
+from tests.support.local_registry import PLATFORMS, LocalRepository
 
 REPOSITORY = "acme/foundations"
 LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
@@ -44,6 +46,15 @@ def write(
     descriptor = {"mediaType": strict.MANIFEST, **layouts.put(folder, json.dumps(content).encode())}
     oci.write_index(folder, descriptor)
     return str(descriptor["digest"])
+
+
+def row_without_foundation(folder: Path) -> Job:
+    """Return the job of a row whose lock has no digest, in a repository and a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
+        local = LocalRepository(folder, platforms=PLATFORMS[:1])
+        local.forget(PLATFORMS[0])
+        return local.job(PLATFORMS[0])
 
 
 def record(job: Job, digest: str, key: str = "") -> Job:

@@ -16,8 +16,8 @@ from drydock.lock import lockfile
 from drydock.publish import foundation_use
 from drydock.publish.foundation_use import SharedFoundation, needed_keys
 from tests.support.fake_registry import Answer, Fake, Seen
-from tests.support.foundations import record
-from tests.support.local_registry import PLATFORMS, VARIANT, LocalRepository
+from tests.support.foundations import record, row_without_foundation
+from tests.support.local_registry import PLATFORMS, VARIANT
 
 PLATFORM = PLATFORMS[0]
 OLD, LATER, UNKNOWN = "1" * 64, "2" * 64, "3" * 64
@@ -27,12 +27,7 @@ DIGEST = f"sha256:{'0' * 64}"
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A repository whose lock had one foundation, then another, then again the first, and none now."""
-    folder = tmp_path_factory.mktemp("row")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
-        local = LocalRepository(folder, platforms=(PLATFORM,))
-        local.forget(PLATFORM)
-        job = local.job(PLATFORM)
+    job = row_without_foundation(tmp_path_factory.mktemp("row"))
     git(job, "init", "--quiet", "--initial-branch=main")
     for name, key in (("one", OLD), ("two", LATER), ("three", OLD), ("four", "")):
         lockfile.write_lock(lockfile.path_of(job.project, VARIANT), record(job, DIGEST, key).lock if key else job.lock)

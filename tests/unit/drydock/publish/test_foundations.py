@@ -25,24 +25,19 @@ from drydock.oci import strict
 from drydock.publish import foundations
 from tests.support import layouts
 from tests.support.fake_registry import Answer
-from tests.support.foundations import Change, Shared, left, record, unchanged, write
-from tests.support.local_registry import PLATFORMS, LocalRepository
+from tests.support.foundations import Change, Shared, left, record, row_without_foundation, unchanged, write
+from tests.support.local_registry import PLATFORMS
 
 PLATFORM = PLATFORMS[0]
 OTHER = f"sha256:{'0' * 64}"
 NO_INDEXES = indexes.parse_config("")
 KEY = ("cosign.pub", "", "", "")
-NOBODY = ("", "", "", "")
+NO_SIGNER = ("", "", "", "")
 
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    folder = tmp_path_factory.mktemp("row")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRYDOCK_CACHE", str(folder / "cache"))
-        local = LocalRepository(folder, platforms=(PLATFORM,))
-        local.forget(PLATFORM)
-        return local.job(PLATFORM)
+    return row_without_foundation(tmp_path_factory.mktemp("row"))
 
 
 @pytest.fixture
@@ -75,7 +70,7 @@ def registry(committed: Job, made: Path) -> Iterator[Shared]:
         yield found
 
 
-def pulled(job: Job, registry: Shared, trust: tuple[str, ...] = NOBODY) -> bool:
+def pulled(job: Job, registry: Shared, trust: tuple[str, ...] = NO_SIGNER) -> bool:
     pull = foundations.puller(registry.where, trust, insecure=False)
     assert pull
     return pull(job)
@@ -159,7 +154,7 @@ def test_a_fault_is_one_line_and_leaves_nothing(
 
 
 def test_a_registry_that_does_not_answer_costs_seconds(committed: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    pull = foundations.puller("127.0.0.1:9/acme/foundations", NOBODY, insecure=False)
+    pull = foundations.puller("127.0.0.1:9/acme/foundations", NO_SIGNER, insecure=False)
     assert pull
     assert not pull(committed)
     assert "so it is built here: 127.0.0.1:9: GET" in capsys.readouterr().err
@@ -311,7 +306,7 @@ def builds(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def built(job: Job, registry: Shared, **how: bool) -> build.Built:
-    pull = foundations.puller(registry.where, NOBODY, insecure=False)
+    pull = foundations.puller(registry.where, NO_SIGNER, insecure=False)
     return build.build(job, into_engine=False, pull=pull, **how)
 
 
@@ -352,9 +347,9 @@ def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared,
     ("registry", "trust", "problem"),
     [
         ("", KEY, "--key, --identity and --insecure are for foundations"),
-        ("acme.example/a:tag", NOBODY, "expected host and repository"),
-        (f"acme.example/a@{OTHER}", NOBODY, "expected host and repository"),
-        ("acme.example/A b", NOBODY, "invalid repository"),
+        ("acme.example/a:tag", NO_SIGNER, "expected host and repository"),
+        (f"acme.example/a@{OTHER}", NO_SIGNER, "expected host and repository"),
+        ("acme.example/A b", NO_SIGNER, "invalid repository"),
         ("acme.example/a", ("", "me", "", ""), "--identity and --issuer require each other"),
         ("acme.example/a", ("k", "me", "https://issuer.example", ""), "exclude each other"),
     ],
@@ -365,7 +360,7 @@ def test_wrong_options_are_errors_before_anything_is_built(registry: str, trust:
 
 
 def test_without_a_registry_nothing_is_pulled() -> None:
-    assert foundations.puller("", NOBODY, insecure=False) is None
+    assert foundations.puller("", NO_SIGNER, insecure=False) is None
 
 
 def test_older_locks_stay_as_they_are(job: Job) -> None:
