@@ -363,6 +363,7 @@ def build(
     | {
         "target": "variant id, alias or accelerator to build again and compare",
         "record": "if both builds have the same digest, write it into the lock",
+        "from_foundation": "do not build the kept foundation again, if it has the lock's digest",
         "reference": "registry image to verify instead: its blobs, signatures and attestations, and a rebuild",
         "registry_only": "with --reference: do not rebuild the image",
         "mirror_of": "with --reference: HOST/REPOSITORY that the image was published to, if this is a mirror of it",
@@ -376,6 +377,7 @@ def verify(
     json: bool = False,
     builder: str = "",
     record: bool = False,
+    from_foundation: bool = False,
     reference: str = "",
     registry_only: bool = False,
     key: str = "",
@@ -399,7 +401,8 @@ def verify(
         emit(tasks.verify(here(), reference, options, json=json))
         return
     job = prepare(here(), required("verify", target, "or --reference, for an image in a registry"))
-    verified = verify_module.verify(job, builder=builder or None, recording=record)
+    how = {"recording": record, "from_foundation": from_foundation}
+    verified = verify_module.verify(job, builder=builder or None, **how)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
 

@@ -1,12 +1,17 @@
-"""Builds one variant offline and without cache, and prints what came out: the second build of `./inv verify`."""
+"""Builds one variant offline and without BuildKit's cache: the second build of `./inv verify`.
+
+Its own cache folder has nothing but fetched files, and maybe the foundation to start from. Prints what came out.
+"""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
-from drydock.build import build
+from drydock.build import build, buildx
 from drydock.build.job import BuildOptions, prepare
+from drydock.build.steps import run
 from drydock.config.project import layered
 from drydock.core.console import emit, log
 from drydock.core.errors import DrydockError
@@ -20,7 +25,8 @@ def main(arguments: list[str]) -> int:
     project = layered(Path(layers[0]), [*map(Path, layers[1:])])
     try:
         job = prepare(project, target, BuildOptions(platform=platform, offline=True))
-        built = build.build(job, builder=builder or None, no_cache=True, into_engine=False)
+        bake = partial(buildx.bake, builder=builder or None, no_cache=True)
+        built = run(build.steps(job, None, into_engine=False), bake)
     except DrydockError as error:
         log(str(error))
         return error.code

@@ -57,20 +57,26 @@ class Verified(Record):
     """Digest of the foundation if both builds have the same, else null."""
 
 
-def verify(job: Job, *, builder: str | None = None, recording: bool = False) -> Verified:
+def verify(job: Job, *, builder: str | None = None, recording: bool = False, from_foundation: bool = False) -> Verified:
     """Build twice and compare; return differences by layer, path and field.
 
-    With `recording`, raises InputError if the digest cannot be written.
+    With `from_foundation`, a kept foundation whose digest is the lock's is not built again: two builds have agreed on
+    it already. With `recording`, raises InputError if the digest cannot be written.
     """
     if recording:
         job.project.check_writable(f"images/{job.variant.id}/lock.json")
     fresh = recording and not oci.sound(job.foundation)  # both builds must show the digest of the foundation
     first = build.build(job, builder=builder, hash_kept=True, no_cache=fresh)
-    log(f"{first.digest}: now building again without cache")
+    committed_below = job.committed_foundation if from_foundation else None
+    shared = committed_below is not None and _digest(job.foundation) == committed_below
+    log(f"{first.digest}: now building again {'on the same foundation' if shared else 'without cache'}")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
+        again = Path(folder, CACHE, job.foundation.relative_to(cache_home()))
+        if shared:
+            shutil.copytree(job.foundation, again, copy_function=os.link)
         second = _build_elsewhere(job, Path(folder), builder)
         differences = compare(Path(first.layout), Path(second["layout"]))
-        below = {_digest(job.foundation), _digest(Path(folder, CACHE, job.foundation.relative_to(cache_home())))}
+        below = {_digest(job.foundation), _digest(again)}
     committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
     return Verified(
         reproducible=first.digest == second["digest"],
@@ -135,7 +141,7 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
     for layer, copy in zip(job.project.layers, copies, strict=True):
         _copy_inputs(layer, copy, job.variant.additions)
     cache = folder / CACHE
-    cache.mkdir()
+    cache.mkdir(exist_ok=True)
     for shared in SHARED:
         (cache_home() / shared).mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(cache_home() / shared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import shutil
 import sys
@@ -22,6 +23,8 @@ from drydock.core.project import Project
 from drydock.inputs import others
 from drydock.model.variant import Variant
 
+FOUNDATIONS = "DRYDOCK_FOUNDATIONS"
+"""Variable with the repository of foundations, which a CI server sets for its jobs."""
 INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
 
@@ -64,9 +67,12 @@ def registry_of(given: str) -> str:
 
 
 def foundations_of(given: str, required: str = "") -> str:
-    """Return the repository of an option, else that of the project. Raises InputError if the option is `required`."""
+    """Return the repository of an option, else of DRYDOCK_FOUNDATIONS, else of the project; maybe none.
+
+    Raises InputError if the option is `required` and there is none.
+    """
     settings = read_settings(here())
-    found = given or (settings.foundations if settings else "")
+    found = given or os.environ.get(FOUNDATIONS, "").lower() or (settings.foundations if settings else "")
     if required and not found:
         hint = "name host and repository, such as ghcr.io/acme/foundations; or `foundations` in drydock.yaml"
         raise InputError(f"{required}: missing", hint=hint)

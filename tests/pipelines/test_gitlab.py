@@ -80,6 +80,7 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
     docker = str(tmp_path / "docker")
     pipelines = Pipelines(small, programs, {
         "CI_REGISTRY_IMAGE": f"{guarded.host}/acme",
+        "DRYDOCK_FOUNDATIONS": f"{guarded.host}/acme/foundations",
         "DRYDOCK_COSIGN_KEY": str(key), "COSIGN_PASSWORD": "", "DOCKER_CONFIG": docker,
         USER: "someone", PASSWORD: RIGHT,
     })  # fmt: skip
@@ -96,9 +97,14 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
     nothing = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=git(small.root, "rev-parse", "HEAD"))
     assert "ci.publish" not in nothing
 
+    foundations = small.cache / "foundations"
+    small.invoke("verify", "--target", VARIANT, "--record").check_returncode()
+    shutil.rmtree(foundations)  # as on a runner that has built nothing
     request = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_DIFF_BASE_SHA": edit(small.root)}
     started = time.monotonic()
     said = pipelines.run(**request)
     assert passed(said) == {"test", "changes", "build"}
     assert f"{VARIANT}: inputs changed" in said
+    assert f"{VARIANT}: pulled the foundation sha256:" in said
+    assert "now building again on the same foundation" in said
     sys.stdout.write(f"{said}\na request that edits the entrypoint: {time.monotonic() - started:.0f} s\n")

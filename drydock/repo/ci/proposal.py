@@ -1,4 +1,4 @@
-"""The nightly lock change: lock what has drifted or is vulnerable, push a branch, open a request to merge it. IO."""
+"""Lock changes by CI: of what has drifted, is vulnerable or is not locked yet. Push a branch, open a request. IO."""
 
 from __future__ import annotations
 
@@ -26,21 +26,28 @@ from drydock.lock.drift.record import Drift, text
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.repo import docs
-from drydock.repo.ci.rows import rows
+from drydock.repo.ci.rows import rows, unlocked
 from drydock.repo.ci.variables import TOKEN, how_to_set
 from drydock.repo.ci.workflow import BRANCH, PATHS
 
-PROPOSED = "drydock/locks"
-"""The branch to push. It belongs to drydock: each run replaces it."""
-TITLE = "Update locks"
+
+class Offer(NamedTuple):
+    """A request to merge."""
+
+    branch: str
+    """It belongs to drydock: each run replaces it."""
+    title: str
+
+
+UPDATE = Offer("drydock/locks", "Update locks")
+FIRST = Offer("drydock/first-locks", "Lock what was not locked")
 NOTE = "Their digests and proofs are void: run `./inv verify --target … --record` and `./inv test --record`."
+NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""
 GENERATED = ("images", "docs", "README.md")
 """What locking and rendering write."""
 IDENTITY = ("user.name=drydock", "user.email=drydock@localhost", "commit.gpgSign=false")
-PUSH_OPTIONS = ("create", f"target={BRANCH}", f"title={TITLE}", "remove_source_branch")
-"""What makes GitLab open a merge request (https://docs.gitlab.com/topics/git/commit/, "Push options")."""
 CREDENTIALS = f'!f() {{ echo username=x-access-token; echo "password=${TOKEN}"; }}; f'
 """A git credential helper that reads the token from the environment, because any user can read arguments
 (https://git-scm.com/docs/gitfaq, "How do I specify my credentials when pushing over HTTP?"). GitHub requires this user
@@ -95,18 +102,38 @@ def propose(project: Project, to: Server, world: Upstream | None = None, databas
     outdated = {change.variant for change in found.drifted} | fixable(before)
     relocked = relock(project, [variant for variant in variants if variant.id in outdated])
     after = known.find(project, built, database) if relocked else before
-    if not (relocked and _git(project, "status", "--porcelain", "--", *GENERATED)):
+    message = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
+    said = _offer(project, to, UPDATE, message) if relocked else ""
+    if not said:
         raise_if_found(found)
         _settle_known(after)
-        return "nothing to propose\n"
-    message = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
-    body = message[:MAX_BODY]
-    commit = _commit(project, f"{TITLE}\n\n{body}")
-    push(project, to)
-    opened = _open_pull_request(to, body) if to.form == "github" else "GitLab opens the merge request"
+        return NOTHING
     _settle_rest(found)
     _settle_known(after.model_copy(update={"not_asked": ()}))  # the request says what was not asked
-    return f"pushed {commit[:12]} to {PROPOSED}: {opened}\n"
+    return said
+
+
+def propose_first(project: Project, to: Server) -> str:
+    """Lock the project's variants that are not locked, as far as this machine reaches their sources; else as `propose`.
+
+    Valid pins stay as they are. Returns what was done.
+    """
+    project.check_writable("locks")
+    _refuse_edits(project)
+    changed = relock(project, unlocked(project, matrix.read_matrix(project)), first=True)
+    lines = (f"- {project.name_of(path)}" for path in changed)
+    return (changed and _offer(project, to, FIRST, "\n".join(("These locks pin more now:", "", *lines)))) or NOTHING
+
+
+def _offer(project: Project, to: Server, offer: Offer, message: str) -> str:
+    """Commit what changed, push it and open a request; return what was done, empty if nothing changed."""
+    if not _git(project, "status", "--porcelain", "--", *GENERATED):
+        return ""
+    body = message[:MAX_BODY]
+    commit = _commit(project, offer, f"{offer.title}\n\n{body}")
+    push(project, to, offer)
+    opened = _open_pull_request(to, offer, body) if to.form == "github" else "GitLab opens the merge request"
+    return f"pushed {commit[:12]} to {offer.branch}: {opened}\n"
 
 
 def fixable(found: Advisories) -> set[str]:
@@ -119,25 +146,26 @@ def _settle_known(found: Advisories) -> None:
     known.raise_if_found(found.model_copy(update={"not_covered": ()}))
 
 
-def relock(project: Project, variants: Sequence[Variant]) -> list[Path]:
+def relock(project: Project, variants: Sequence[Variant], *, first: bool = False) -> list[Path]:
     """Lock and render variants again and remove proofs that no longer apply; return the locks that changed.
 
-    If an index or git host is unreachable and a new lock would pin less than the old one, the old lock is kept.
+    With `first`, valid pins stay. The old lock is kept if the new one pins less, because an index or a git host was not
+    reached, or with `first` no more.
     """
     changed = []
     for variant in variants:
         path = lockfile.path_of(project, variant.id)
-        old, old_bytes = lockfile.read_lock(path), path.read_bytes()
-        written = resolution.take_newest(project, [variant])
+        old, old_bytes = lockfile.read_previous(path), path.read_bytes() if path.is_file() else b""
+        written = (resolution.resolve_and_write if first else resolution.take_newest)(project, [variant])
         if not written:
             continue
         new = lockfile.read_lock(written[0])
-        if pins_less(old, new):
+        if old and (pins_less(old, new) or (first and not pins_less(new, old))):
             if written == [path]:
                 write_atomically(path, old_bytes)
             else:  # the old one is in a lower layer
                 written[0].unlink()
-            log(f"{variant.id}: kept the old lock: a pinned input could not be checked")
+            log(f"{variant.id}: kept the old lock: {'it pins as much' if first else 'an input could not be checked'}")
             continue
         render.write(project, variant, new)
         _drop_stale_proof(project, variant, new)
@@ -181,22 +209,26 @@ def _refuse_edits(project: Project) -> None:
         raise InputError(*edited.splitlines(), hint="commit or revert these edits: the lock change covers these paths")
 
 
-def _commit(project: Project, message: str) -> str:
+def _commit(project: Project, offer: Offer, message: str) -> str:
     """Commit the generated files to the branch, return to the previous one, and return the commit."""
     paths = [name for name in GENERATED if (project.root / name).exists()]
-    _git(project, "checkout", "--quiet", "-B", PROPOSED)
+    _git(project, "checkout", "--quiet", "-B", offer.branch)
     try:
         _git(project, "add", "--all", "--", *paths)
         _git(project, "commit", "--quiet", "--no-verify", "-m", message, "--", *paths, config=IDENTITY)
     finally:
         _git(project, "checkout", "--quiet", "-")
-    return _git(project, "rev-parse", PROPOSED)
+    return _git(project, "rev-parse", offer.branch)
 
 
-def push(project: Project, to: Server) -> None:
-    """Replace the branch on the server; on GitLab, open a merge request for it."""
-    options = [f"--push-option=merge_request.{option}" for option in PUSH_OPTIONS] if to.form == "gitlab" else []
-    _git(project, "push", "--force", *options, to.repository, PROPOSED, config=credentials(to), token=to.token)
+def push(project: Project, to: Server, offer: Offer) -> None:
+    """Replace the branch on the server; on GitLab, open a merge request for it.
+
+    Source: https://docs.gitlab.com/topics/git/commit/, "Push options".
+    """
+    asked = ("create", f"target={BRANCH}", f"title={offer.title}", "remove_source_branch")
+    options = [f"--push-option=merge_request.{option}" for option in asked] if to.form == "gitlab" else []
+    _git(project, "push", "--force", *options, to.repository, offer.branch, config=credentials(to), token=to.token)
 
 
 def credentials(to: Server) -> tuple[str, ...]:
@@ -214,13 +246,13 @@ def _git(project: Project, verb: str, *words: str, config: Sequence[str] = (), t
     return done.stdout.strip()
 
 
-def _open_pull_request(to: Server, body: str) -> str:
+def _open_pull_request(to: Server, offer: Offer, body: str) -> str:
     """Open a pull request, or update the open one; return its URL. https://docs.github.com/en/rest/pulls/pulls."""
-    owner, pulls, content = to.name.partition("/")[0], f"repos/{to.name}/pulls", {"title": TITLE, "body": body}
-    number = _gh(to, f"{pulls}?state=open&head={owner}:{PROPOSED}", "--jq", ".[0].number // empty")
+    owner, pulls, content = to.name.partition("/")[0], f"repos/{to.name}/pulls", {"title": offer.title, "body": body}
+    number = _gh(to, f"{pulls}?state=open&head={owner}:{offer.branch}", "--jq", ".[0].number // empty")
     if number:
         return _gh(to, f"{pulls}/{number}", "--method", "PATCH", *_JSON, content=content)
-    return _gh(to, pulls, *_JSON, content={**content, "head": PROPOSED, "base": BRANCH})
+    return _gh(to, pulls, *_JSON, content={**content, "head": offer.branch, "base": BRANCH})
 
 
 _JSON = ("--input", "-", "--jq", ".html_url")
@@ -235,7 +267,7 @@ def _gh(to: Server, path: str, *options: str, content: Mapping[str, str] | None 
             command, env=env, input=dumps(content) if content else "", capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
-        raise FetchError("gh: not found", hint=f"the branch {PROPOSED} is pushed; install gh on the runner") from error
+        raise FetchError("gh: not found", hint="the branch is pushed; install gh on the runner") from error
     if done.returncode:
         raise FetchError(
             f"gh api {path.partition('?')[0]}: {done.stderr.strip()[:200]}",

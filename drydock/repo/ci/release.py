@@ -7,10 +7,11 @@ import re
 import subprocess
 from collections.abc import Mapping
 
+from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import CredentialsError, InputError
 from drydock.core.project import Project
 from drydock.oci.reference import parse
-from drydock.publish import push
+from drydock.publish import foundations, push
 from drydock.publish.push import Published, PublishOptions
 from drydock.repo.ci.workflow import BRANCH
 
@@ -39,9 +40,22 @@ def release(
     Signs with `key`, else with the key in DRYDOCK_COSIGN_KEY, else with the CI job's OIDC identity.
     """
     version, channel = tags_of(ref)
-    key = key or env.get("DRYDOCK_COSIGN_KEY", "")
     login(registry, env)
-    return push.publish(project, target, PublishOptions(registry.lower(), version, channel, key=key, keyless=not key))
+    return push.publish(project, target, _options(registry.lower(), version, channel, key, env))
+
+
+def push_foundation(
+    project: Project, target: str, registry: str, key: str, env: Mapping[str, str] = os.environ
+) -> None:
+    """Push the foundation of a built image, signed as the image is."""
+    login(registry, env)
+    signer = push.signer_of(_options(registry, "", "", key, env))
+    foundations.push(project, [find(read_matrix(project), target)], registry, signer, insecure=False)
+
+
+def _options(registry: str, version: str, channel: str, key: str, env: Mapping[str, str]) -> PublishOptions:
+    key = key or env.get("DRYDOCK_COSIGN_KEY", "")
+    return PublishOptions(registry, version, channel, key=key, keyless=not key)
 
 
 def login(registry: str, env: Mapping[str, str] = os.environ) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from drydock.build import render
 from drydock.core.project import Project
 from drydock.lock import lockfile
-from drydock.model.locked import LockedDebianBase, LockedPlatform
+from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 
@@ -64,6 +64,17 @@ def rows(project: Project, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ..
     )
 
 
+def unlocked(project: Project, variants: Iterable[Variant]) -> list[Variant]:
+    """Return the project's variants that have no lock, or one without a pin for each input."""
+    own = [variant for variant in variants if not _is_drydocks(project, variant)]
+    locks = {variant.id: lockfile.read_previous(lockfile.path_of(project, variant.id)) for variant in own}
+    return [each for each in own if (lock := locks[each.id]) is None or _unresolved(lock)]
+
+
+def _unresolved(lock: Lock) -> set[str]:
+    return {name for platform in lock.platforms.values() for name in platform.unresolved}
+
+
 def _row(project: Project, variant: Variant) -> CiRow | LeftOut:
     why = _why_not(project, variant)
     if why:
@@ -109,7 +120,7 @@ def _why_not(project: Project, variant: Variant) -> str:
         return "not locked"
     pins = lockfile.read_lock(path)
     lockfile.check(variant, pins)
-    unresolved = {name for platform in pins.platforms.values() for name in platform.unresolved}
+    unresolved = _unresolved(pins)
     if unresolved:
         return f"not locked: {', '.join(sorted(unresolved))}"
     if len(variant.platforms) > 1:

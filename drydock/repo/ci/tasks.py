@@ -9,7 +9,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import emit
 from drydock.core.files import dumps
 from drydock.model.record import dump
-from drydock.repo.task_helpers import here, report, verb
+from drydock.repo.task_helpers import foundations_of, here, report, verb
 
 JSON = {"json": "print the result as JSON on standard output"}
 FORMAT = {"format": "github or gitlab [default: both]"}
@@ -69,20 +69,26 @@ def ci_changed(
     },
 )
 def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", json: bool = False) -> None:
-    """Log in with credentials from the environment, publish the built image under a git ref's tags and sign it."""
+    """Log in with credentials of the environment, publish and sign the built image, and push its foundation."""
     from drydock.publish import push
     from drydock.repo.ci import release
 
     published = release.release(here(), target, registry, ref, key)
+    if foundations := foundations_of(""):
+        release.push_foundation(here(), target, foundations, key)
     emit(dumps(dump(published)) if json else push.report(published))
 
 
-@verb(name="propose", help={"format": "github or gitlab"})
-def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's name
+@verb(
+    name="propose",
+    help={"format": "github or gitlab", "unlocked": "lock variants that are not locked, where this machine can"},
+)
+def ci_propose(_: Context, format: str, unlocked: bool = False) -> None:  # noqa: A002 - the option's name
     """Lock the variants that have drifted, push a branch and open a pull or merge request."""
     from drydock.repo.ci import proposal
 
-    emit(proposal.propose(here(), proposal.server(format)))
+    propose = proposal.propose_first if unlocked else proposal.propose
+    emit(propose(here(), proposal.server(format)))
 
 
 @verb(

@@ -37,6 +37,8 @@ class VariableGroup(NamedTuple):
     variables: tuple[Variable, ...]
 
 
+REACHES = "to lock each night what is not locked, on a runner that reaches the vendors"
+FASTER = "so that a request starts from the foundations that releases pushed"
 LOGIN = Variable(release.PASSWORD, "", "release")
 GROUPS = {
     "github": (
@@ -48,6 +50,8 @@ GROUPS = {
             "to build variants that need more disk than hosted runners have",
             (Variable("DRYDOCK_RUNNER_AMD64", "LABEL"), Variable("DRYDOCK_RELEASE_RUNNER_AMD64", "OTHER-LABEL")),
         ),
+        VariableGroup(REACHES, (Variable("DRYDOCK_RELEASE_RUNNER_VENDORS", "LABEL"),)),
+        VariableGroup(FASTER, (Variable("DRYDOCK_FOUNDATIONS", "ghcr.io/acme/foundations"),)),
         VariableGroup("so that nightly pull requests start workflows", (Variable(TOKEN, "", "locks"),)),
     ),
     "gitlab": (
@@ -64,6 +68,8 @@ GROUPS = {
             "to build variants that need more disk than hosted runners have",
             (Variable("DRYDOCK_LARGE_RUNNERS", "amd64"),),
         ),
+        VariableGroup(REACHES, (Variable("DRYDOCK_RELEASE_RUNNER_VENDORS", "yes"),)),
+        VariableGroup(FASTER, (Variable("DRYDOCK_FOUNDATIONS", "registry.example/acme/foundations"),)),
     ),
 }
 """Server → its variables, each group for one purpose. Without any, releases work on github.com."""

@@ -21,7 +21,9 @@ PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
 TESTS = ("lint", "test --kind unit", "test --kind golden")
 PROJECT_TESTS = ("lock --check", "render --check", "ci --check")
 BUILDS = tuple(f'{task} --target "$VARIANT" --json' for task in ("build", "verify --record", "audit"))
-"""Tasks of the jobs that test, here and in a project of one's own, and of those that build one variant."""
+REQUEST_BUILDS = tuple(task.replace("--record", "--record --from-foundation") for task in BUILDS)
+"""Tasks of the jobs that test, here and in a project of one's own; that build one variant of a release; of a request,
+which builds no foundation again that the lock has the digest of."""
 REQUIREMENTS = "requirements.txt"
 """The file of a project that says which drydock its CI installs."""
 INSTALLS = ("python3 -m venv .venv", f".venv/bin/pip install --quiet --requirement {REQUIREMENTS}")
@@ -75,6 +77,7 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut], *, ow
         "installs": (*INSTALLS, EXPORTS[form]) if own else (),
         "tests": [f"{program} {task}" for task in (PROJECT_TESTS if own else TESTS)],
         "builds": [f"{program} {task}" for task in BUILDS],
+        "request_builds": [f"{program} {task}" for task in REQUEST_BUILDS],
         "built": built,
         "large": [row for row in built if not row.fits],
         "hosted_gb": HOSTED_DISK // 10**9,

@@ -41,7 +41,7 @@ from drydock.repo.ci import changed, proposal, release, workflow
 from drydock.repo.ci import variables as variables_of
 from drydock.repo.ci.changed import Selection
 from drydock.repo.ci.proposal import Server, credentials, server
-from drydock.repo.ci.rows import HOSTED_DISK, disk, rows
+from drydock.repo.ci.rows import HOSTED_DISK, disk, rows, unlocked
 from tests.support.git import git
 from tests.unit.test_tasks import COMMAND, wrong
 
@@ -122,6 +122,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
         "nightly": read,
         "bench": read,
         "drift": {"contents": "write", "pull-requests": "write"},
+        "first-locks": {"contents": "write", "pull-requests": "write"},
     }
     assert all(step["with"]["persist-credentials"] is False for job in jobs.values()
                for step in job["steps"] if "checkout" in step.get("uses", ""))  # fmt: skip
@@ -524,15 +525,16 @@ def test_a_lock_change_is_one_commit_on_its_own_branch_and_a_pull_request(moved:
     (moved / "notes.txt").write_text("a person's own\n")
     said = proposal.propose(Project(moved), github.server)
     assert said.endswith("https://github.example/pull/7\n")
-    assert git(origin, "rev-parse", f"{proposal.PROPOSED}^") == head
-    names = git(origin, "diff", "--name-only", head, proposal.PROPOSED).split()
+    assert git(origin, "rev-parse", f"{proposal.UPDATE.branch}^") == head
+    names = git(origin, "diff", "--name-only", head, proposal.UPDATE.branch).split()
     assert set(names) == {f"images/{CPU.id}/lock.json", f"images/{CPU.id}/proof.json"}
-    assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.PROPOSED)
+    assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.UPDATE.branch)
     assert (git(moved, "rev-parse", "HEAD"), git(moved, "branch", "--show-current")) == (head, "main")
     looked, opened = github.calls
-    assert looked["argv"][3:] == ["--jq", ".[0].number // empty", f"{PULLS}?state=open&head=acme:{proposal.PROPOSED}"]
+    wanted = f"{PULLS}?state=open&head=acme:{proposal.UPDATE.branch}"
+    assert looked["argv"][3:] == ["--jq", ".[0].number // empty", wanted]
     assert opened["argv"] == ["api", "--hostname", "github.example", "--input", "-", "--jq", ".html_url", PULLS]
-    assert (opened["content"]["head"], opened["content"]["base"]) == (proposal.PROPOSED, "main")
+    assert (opened["content"]["head"], opened["content"]["base"]) == (proposal.UPDATE.branch, "main")
     assert {call["token"] for call in github.calls} == {SECRET}
 
 
@@ -559,7 +561,7 @@ def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
     proposal.propose(Project(moved), Server("gitlab", str(origin), SECRET))
     options = (moved.parent / "options").read_text()
     assert "GIT_PUSH_OPTION_0=merge_request.create\nGIT_PUSH_OPTION_1=merge_request.target=main\n" in options
-    assert f"merge_request.title={proposal.TITLE}" in options
+    assert f"merge_request.title={proposal.UPDATE.title}" in options
 
 
 def test_an_error_contains_githubs_answer_and_says_that_the_branch_is_pushed(moved: Path, github: GitHub) -> None:
@@ -618,6 +620,34 @@ def test_a_lock_that_would_pin_less_is_not_written(repository: Path, monkeypatch
     before = path.read_bytes()
     assert relocked(repository, monkeypatch, {"vllm": "its git host was not reached"}) == []
     assert path.read_bytes() == before
+
+
+def test_what_is_not_locked_is_offered_once_more_is_pinned(
+    repository: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(repository)
+    path = lockfile.path_of(project, CPU.id)
+    full = lockfile.read_lock(path)
+    pins = full.platforms["linux/amd64"]
+
+    def lacks(*names: str) -> Lock:
+        missing = pins.model_copy(update={"image": None, "unresolved": dict.fromkeys(names, "not reached")})
+        return full.model_copy(update={"platforms": {"linux/amd64": missing}})
+
+    lockfile.write_lock(path, lacks("vllm", "wheels"))
+    git(repository, "commit", "--quiet", "--all", "--message=x")
+    git(repository.parent, "init", "--quiet", "--bare", "origin.git")
+    monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
+    for found, expected in ((lacks("vllm", "other"), "nothing to propose"), (lacks("vllm"), "drydock/first-locks")):
+        monkeypatch.setattr(
+            "drydock.lock.resolution.resolve_and_write",
+            lambda *_, found=found: [path] if lockfile.write_lock(path, found) else [],
+        )
+        assert expected in proposal.propose_first(project, github.server)
+    committed = git(repository.parent / "origin.git", "show", f"drydock/first-locks:images/{CPU.id}/lock.json")
+    assert set(Lock.model_validate_json(committed).platforms["linux/amd64"].unresolved) == {"vllm"}
+    assert f"- images/{CPU.id}/lock.json" in github.calls[-1]["content"]["body"]
+    assert unlocked(project, [CPU]) == [CPU]
 
 
 def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fixes(

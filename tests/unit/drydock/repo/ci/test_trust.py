@@ -21,7 +21,7 @@ REQUEST = {
     "gitlab": '$CI_PIPELINE_SOURCE == "merge_request_event"',
 }
 """What each condition of a pull request's job begins with."""
-ENVIRONMENTS = {"release": "release", "release-files": "release", "drift": "locks"}
+ENVIRONMENTS = {"release": "release", "release-files": "release", "drift": "locks", "first-locks": "locks"}
 """Job that holds a credential → its protected environment."""
 
 
