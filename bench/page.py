@@ -148,7 +148,7 @@ INTRODUCTION = """# Benchmarks
 `./inv bench` measures drydock and a plain Dockerfile alternately, in one run, and prints these tables. A figure is the
 median, with minimum and maximum in parentheses. The ratio is drydock's figure divided by the other one.
 
-The plain image is built from [bench/plain](../bench/plain). It runs vLLM with its defaults (`plain default`) or with
+The plain image is built from `bench/plain/`. It runs vLLM with its defaults (`plain default`) or with
 `--enforce-eager` (`plain eager`), both with half of the machine's memory: vLLM's default, 92 %, must all be free at the
 start, and is not where an engine runs.
 

@@ -165,7 +165,7 @@ def _item(row: _Row, first: dict[str, str]) -> str:
     of = "" if holders == "all" else f", {holders}"
     if (same := first.setdefault(fix, number)) != number and len(fix) > LONG:
         fix = f"as {same}"
-    lines = (f"  - {label}: {words}\n" for label, words in (("expected", expected), ("fix", fix)) if words)
+    lines = (f"    - {label}: {words}\n" for label, words in (("expected", expected), ("fix", fix)) if words)
     return f"- **{number}** {severity}{of}: {text}\n{''.join(lines)}"
 
 
@@ -215,8 +215,8 @@ Of {title} only ([how to read them](findings.md)):
 _THRESHOLDS = """
 ## Thresholds
 
-Decisions compare with `thresholds` in [accelerator.yaml](../../templates/{name}/accelerator.yaml) or a
-[stack](../../templates/{name}/stacks), each with its reason and source. `plan` prints those that decided something.
+Decisions compare with `thresholds` in `templates/{name}/accelerator.yaml` or in a stack (`templates/{name}/stacks/`),
+each with its reason and source. `plan` prints those that decided something.
 """
 
 

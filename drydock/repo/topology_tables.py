@@ -77,10 +77,10 @@ def _connector(transfer: KvTransfer, images: str) -> str:
         f"needs {', '.join(transfer.packages)}" if transfer.packages else "",
     )
     unproven = f" Not shown: {transfer.unproven}." if transfer.unproven else ""
-    return f"- {images}: {transfer.because}{unproven}\n  - {'; '.join(filter(None, parts))}\n"
+    return f"- {images}: {transfer.because}{unproven}\n    - {'; '.join(filter(None, parts))}\n"
 
 
 def findings() -> Iterator[str]:
     """Yield an item for each finding about a topology: its text, and what to do."""
     for number, known in FINDINGS.items():
-        yield f"- **{number}** {known.text.replace('{}', '…')}\n  - fix: {known.remediation}\n"
+        yield f"- **{number}** {known.text.replace('{}', '…')}\n    - fix: {known.remediation}\n"

@@ -110,7 +110,7 @@ def _item(account: Account, alike: list[Answer], linked: set[str]) -> str:
     if len(alike) == 1:
         answer = alike[0]
         return f"- **{answer.step.lines}** {cell(answer.step.what)}{_instead(answer, linked)}{_otherwise(answer)}\n"
-    own = (f"  - **{each.step.lines}** {cell(each.step.what)}{_otherwise(each)}\n" for each in alike)
+    own = (f"    - **{each.step.lines}** {cell(each.step.what)}{_otherwise(each)}\n" for each in alike)
     return f"- {_instead(alike[0], linked).removeprefix(': ')}\n{''.join(own)}"
 
 

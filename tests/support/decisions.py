@@ -153,7 +153,7 @@ also for your own machines and lengths: [fit](../fit.md#which-machine).
 A cell names the machines for one server, if more than one, the parallelism (`tp4` tensor, `pp2` pipeline, `dp2` data
 parallel, `ep` whole experts on each rank), and how many requests of the longest length the KV cache holds. `?`: only
 vLLM knows. `no`: the model does not fit 16 of them, or the image does not serve it. Machines are those of
-[tests/hosts](../../tests/hosts) that are free and serve one of these models.
+`tests/hosts/` that are free and serve one of these models.
 """
 
 

@@ -225,7 +225,7 @@ without knowing the published parallelism.
 
 The table counts all recommendations; below are those with which no plan of ours agrees, by the reason: published →
 ours. Written by
-`python tests/support/decisions.py` from [tests/models/published](../../tests/models/published), which has the words,
+`python tests/support/decisions.py` from `tests/models/published/`, which has the words,
 the source and the flags of each publication. [tests/models/decisions.md](../../tests/models/decisions.md) shows what is
 decided for each model on each recorded host.
 """
