@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.config.matrix import read_retired
+from drydock.config.matrix import find, read_retired
 from drydock.core import errors
 from drydock.core.errors import DrydockError, StaleError
 from drydock.core.files import write_atomically
@@ -15,7 +15,8 @@ from drydock.core.project import Project
 from drydock.lock.proof import TIERS
 from drydock.model.caches import Cache
 from drydock.model.variant import Variant
-from drydock.repo import reference, tables
+from drydock.prove.demo import TARGET
+from drydock.repo import pictures, reference, tables
 from drydock.repo.markdown import table
 from drydock.run.machine import natural
 
@@ -32,8 +33,11 @@ def begin(name: str) -> str:
 def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     """Return the text of each page that is generated, or has generated tables. Raises StaleError for a missing one."""
     rows = tables.rows(project, variants)
-    partly = {path: filled(path, own) for path, own in marked(project, variants, rows).items()}
-    return partly | reference.pages(project, variants, rows, read_retired(project))
+    found = {path: filled(path, own) for path, own in marked(project, variants, rows).items()}
+    if (project / pictures.DEMO).is_file():
+        (digest,) = (row["digest"] for row in rows if row["id"] == find(variants, TARGET).id)
+        found |= pictures.pages(project, variants, digest)
+    return found | reference.pages(project, variants, rows, read_retired(project))
 
 
 def marked(
@@ -106,39 +110,29 @@ def _some(names: Sequence[str]) -> str:
 
 
 def accelerators(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return a line for each accelerator: how many of its images tests have shown to work, and how far."""
+    """Return a line for each accelerator: how many images it has, and the best that tests have shown of them."""
     shown = {row["id"]: row["proof"] for row in rows}
     own: dict[str, list[Variant]] = {}
     for variant in (each for each in variants if each.serves):
         own.setdefault(variant.accelerator, []).append(variant)
     lines = [
-        (
-            f"[{each[0].title}](docs/{name}.md)",
-            ", ".join(_targets(name, each)),
-            _versions(each),
-            *_tiers([shown[variant.id] for variant in each]),
-        )
+        (f"[{each[0].title}](docs/{name}.md)", _versions(each), *_best([shown[variant.id] for variant in each]))
         for name, each in sorted(own.items())
     ]
-    total = ("all", "", "", *_tiers([shown[variant.id] for each in own.values() for variant in each]))
-    return table(("accelerator", "targets", "vLLM", "images", *reversed(TIERS)), [*lines, total])
+    total = ("all", "", *_best([shown[variant.id] for each in own.values() for variant in each]))
+    return table(("accelerator", "vLLM", "images", "shown"), [*lines, total])
 
 
-def _tiers(shown: Sequence[str]) -> Iterable[str]:
-    """Yield the number of images, and how many have each tier, the strongest first."""
-    yield str(len(shown))
-    yield from (str(shown.count(tier) or "") for tier in reversed(TIERS))
+def _best(shown: Sequence[str]) -> tuple[str, str]:
+    """Return the number of images, and the strongest tier with the number of those that have it."""
+    best = max(shown, key=("none", *TIERS).index)
+    return str(len(shown)), f"{best}: {shown.count(best)}"
 
 
 def _versions(variants: Iterable[Variant]) -> str:
     """Return the oldest and the newest vLLM."""
     versions = sorted({variant.vllm.version for variant in variants}, key=natural)
     return " to ".join(dict.fromkeys((versions[0], versions[-1])))
-
-
-def _targets(accelerator: str, variants: Iterable[Variant]) -> Iterable[str]:
-    yield f"`{accelerator}`"
-    yield from (f"`{alias}`" for variant in variants for alias in variant.aliases)
 
 
 def caches(variants: Sequence[Variant]) -> str:
