@@ -991,17 +991,26 @@ def test(
     quality.run_tests(ROOT, "packages" if packages else kind, every=all, record=record, wheel=installed)
 
 
-@verb(help=CHECK | JSON)
-def docs(_: Context, check: bool = False, json: bool = False) -> None:
-    """Write docs/reference/, and the generated tables in README.md and docs/."""
+@verb(
+    help=CHECK
+    | JSON
+    | {
+        "serve": "serve the site of all pages on http://localhost:8000",
+        "site": "build the site, of this checkout and of each release, into this folder",
+    }
+)
+def docs(_: Context, check: bool = False, serve: bool = False, site: str = "", json: bool = False) -> None:
+    """Write docs/reference/ and what else is generated in README.md and docs/, or make the site of all pages."""
     from bench import page
     from drydock.repo import docs as docs_module
+    from drydock.repo import site as site_module
 
-    variants = read_matrix(here())
-    if check:
-        docs_module.check(here(), variants, page.stale(ROOT))
+    if serve or site:
+        site_module.serve(ROOT) if serve else report(site_module.publish(ROOT, Path(site)), json=json)
+    elif check:
+        docs_module.check(here(), read_matrix(here()), page.stale(ROOT))
     else:
-        report([*docs_module.write(here(), variants), *page.write(ROOT)], json=json)
+        report([*docs_module.write(here(), read_matrix(here())), *page.write(ROOT)], json=json)
 
 
 @verb()

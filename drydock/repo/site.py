@@ -1,0 +1,189 @@
+"""Pages of the repository → the site, in each language and of each release. IO: Zensical, git, links in build/site.
+
+mkdocs.yml has the settings and the navigation. docs/zh/NAME.md is docs/NAME.md in Chinese; where it is missing, the
+Chinese site shows the English page.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from drydock.core.console import log
+from drydock.core.errors import BuildError, FetchError, InputError
+from drydock.core.files import dumps
+from drydock.inputs import indexes, transfer
+from drydock.inputs.store import default_store, place
+
+SETTINGS = "mkdocs.yml"
+LANGUAGES = {"en": "English", "zh": "中文"}
+START = "README.md"
+HERE = "main"
+"""The version of the site that is no release."""
+DIAGRAMS, SEARCH = "assets/mermaid.min.js", "assets/iframe-worker.js"
+LOADED = {
+    DIAGRAMS: transfer.Wanted(
+        "mermaid 12.3.0",
+        "336df803d87a38b70a01e736e666c8f7601d2ce42f5e47c8fafe5d721074b9a3",
+        5537838,
+        ("https://unpkg.com/mermaid@12.3.0/dist/mermaid.min.js",),
+    ),
+    SEARCH: transfer.Wanted(
+        "iframe-worker 1.0.4",
+        "e8e412dbcfea9b7e31b5ffa288d7b6035915e714c542f4176a0cdbe262fc9609",
+        1391,
+        ("https://unpkg.com/iframe-worker@1.0.4/shim/index.js",),
+    ),
+}
+"""What the theme would load, unchecked, from elsewhere: it draws diagrams, and searches a copy on a disk. Both MIT."""
+_LOADED = re.compile(r'"https://unpkg\.com/mermaid@[^"]+"')
+_LOCAL = f'new URL(JSON.parse(document.getElementById("__config").textContent).base+"/{DIAGRAMS}",location)'
+_LINK = re.compile(r"\]\(([^)#:\s]+)[^)\s]*\)")
+_RELEASE = re.compile(r"v\d+\.\d+\.\d+")
+_LEAD = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}/index.html">{0}\n'
+
+
+def serve(root: Path) -> None:
+    """Serve the site in English until Ctrl-C. Raises BuildError."""
+    _zensical(staged(root, "en"), "serve")
+
+
+def publish(root: Path, output: Path) -> list[Path]:
+    """Build the site of this checkout and of each release into a folder; return it. Raises BuildError, InputError."""
+    if output.exists() and any(output.iterdir()) and not (output / "versions.json").is_file():
+        raise InputError(f"{output}: neither empty nor a site", hint="name a folder that does not exist yet")
+    build(root, output / HERE)
+    names = []
+    for tag in _tags(root):
+        with TemporaryDirectory(prefix="drydock-site-") as name, _archive(root, tag) as files:
+            files.extractall(name, filter="data")
+            if (Path(name) / SETTINGS).is_file():  # the first releases had no site
+                build(Path(name), output / tag[1:], strict=False)
+                names.append(tag[1:])
+    listed = [{"version": each, "title": each, "aliases": []} for each in (*names, HERE)]
+    (output / "versions.json").write_text(dumps(listed))  # the theme's list of versions reads it
+    (output / "index.html").write_text(_LEAD.format([*names, HERE][0]))
+    return [output]
+
+
+def build(root: Path, output: Path, *, strict: bool = True) -> None:
+    """Build the site of the pages below a root into a folder, other languages below it. Raises BuildError."""
+    for language in languages(root):
+        folder, made = staged(root, language), output / _below(language)
+        _zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(folder / "html", made)
+        _keep_loaded(made)
+
+
+def _keep_loaded(site: Path) -> None:
+    """Lay what the theme would load from elsewhere next to the pages."""
+    for path in site.glob("assets/javascripts/bundle.*.js"):
+        path.write_text(_LOADED.sub(_LOCAL, path.read_text()))
+    store = default_store()
+    try:
+        access = indexes.access(indexes.read_indexes(), os.environ)._replace(pause=0)
+        transfer.download(store, [*LOADED.values()], access)
+        for name, wanted in LOADED.items():
+            place(store.path(wanted.sha256), site / name, executable=False)
+    except FetchError as error:
+        log(f"{error}\nWARNING: the site shows the text of its diagrams, and a copy on a disk has no search")
+
+
+def languages(root: Path) -> list[str]:
+    """Return the languages that have pages, English first."""
+    return [each for each in LANGUAGES if each == "en" or (root / "docs" / each).is_dir()]
+
+
+def staged(root: Path, language: str) -> Path:
+    """Return a folder with the settings and links to all pages and to the other files that they link to."""
+    folder = root / "build" / "site" / language
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(root / "docs", folder / "pages" / "docs", copy_function=os.symlink)
+    for path in {*root.glob("*.md"), *_named(root)}:
+        target = folder / "pages" / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(path)
+    (folder / SETTINGS).write_text(json.dumps(settings(root, language)))  # JSON is YAML
+    return folder
+
+
+def _named(root: Path) -> Iterator[Path]:
+    """Yield the files of the repository outside docs/ that its pages link to."""
+    for page in root.glob("docs/**/*.md"):
+        for target in _LINK.findall(page.read_text()):
+            path = Path(os.path.normpath(page.parent / target))
+            if path.is_file() and path.is_relative_to(root) and not path.is_relative_to(root / "docs"):
+                yield path
+
+
+def settings(root: Path, language: str) -> dict[str, Any]:
+    """Return the settings of the site in one language."""
+    found: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
+    up = "" if language == "en" else "../"
+    found |= {"docs_dir": "pages", "site_dir": "html"}
+    found["nav"] = _translated(root, found["nav"], language, found["extra"].pop("sections").get(language, {}))
+    found["theme"]["language"] = language
+    found["extra"]["polyfills"] = [SEARCH]
+    found["extra"]["homepage"] = _start(root, language)
+    if len(known := languages(root)) > 1:
+        links = {each: f"{up}{_below(each)}{_start(root, each)}" for each in known}
+        found["extra"]["alternate"] = [{"name": LANGUAGES[each], "link": links[each], "lang": each} for each in known]
+    return found
+
+
+def _below(language: str) -> str:
+    """Return the folder of a language's site in the site."""
+    return "" if language == "en" else f"{language}/"
+
+
+def _translated(root: Path, entry: Any, language: str, sections: Mapping[str, str]) -> Any:
+    """Return the navigation with a language's pages, where they exist, and its names of sections."""
+    if isinstance(entry, list):
+        return [_translated(root, each, language, sections) for each in entry]
+    if isinstance(entry, dict):
+        return {sections.get(key, key): _translated(root, each, language, sections) for key, each in entry.items()}
+    return _page(root, entry, language)
+
+
+def _start(root: Path, language: str) -> str:
+    """Return the address of the start page in a language's site."""
+    return _page(root, START, language).replace(START, "index.html")
+
+
+def _page(root: Path, page: str, language: str) -> str:
+    """Return a page in a language, or in English."""
+    own = f"docs/{language}/{page.removeprefix('docs/')}"
+    return own if (root / own).is_file() else page
+
+
+def _tags(root: Path) -> list[str]:
+    """Return the tags of releases, the newest first."""
+    command = ("git", "tag", "--list", "v*", "--sort=-version:refname")
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return [tag for tag in listed.split() if _RELEASE.fullmatch(tag)]
+
+
+def _archive(root: Path, tag: str) -> tarfile.TarFile:
+    """Return the files of a commit."""
+    made = subprocess.run(("git", "archive", tag), cwd=root, capture_output=True, check=True)
+    return tarfile.open(fileobj=io.BytesIO(made.stdout))
+
+
+def _zensical(folder: Path, *words: str) -> None:
+    """Run Zensical in a folder, its output on standard error. Raises BuildError."""
+    command = (sys.executable, "-m", "zensical", *words)
+    if subprocess.run(command, cwd=folder, stdout=sys.stderr.fileno(), check=False).returncode:
+        raise BuildError("the site cannot be built: see above")

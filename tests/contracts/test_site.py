@@ -1,0 +1,148 @@
+"""The site of all pages builds without a warning, each link leads somewhere, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.inputs import transfer
+from drydock.repo import site
+
+pytestmark = pytest.mark.checkout
+
+SETTINGS = yaml.safe_load((ROOT / site.SETTINGS).read_text())
+MENTIONED = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
+
+
+class Page(HTMLParser):
+    """What a page links to and loads, and its anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.ids: set[str] = {""}
+        self.language = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.ids.add(found.get("id", ""))
+        if tag == "html":
+            self.language = found["lang"]
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if "src" in found or (tag == "link" and "href" in found):
+            self.loads.append(found.get("src") or found["href"])
+
+
+def of(folder: Path) -> dict[Path, Page]:
+    return {path: Page(path.read_text()) for path in folder.rglob("*.html") if path.name != "404.html"}
+
+
+def dead(pages: dict[Path, Page]) -> Iterator[str]:
+    """Yield each link and each file to load that is not there."""
+    for path, page in pages.items():
+        for target in (*page.links, *page.loads):
+            parts = urlsplit(target)
+            if not parts.scheme:
+                leads = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+                if not leads.is_file() or (leads in pages and unquote(parts.fragment) not in pages[leads].ids):
+                    yield f"{path.name}: {target}"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as ./inv docs --site builds it, without a network: strictly, or this fails."""
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transfer, "download", lambda *_: None)
+        patch.setattr(site, "place", lambda _, target, **__: target.write_text(""))
+        site.build(ROOT, folder)
+    return folder
+
+
+def test_every_link_and_file_of_the_site_is_there(made: Path) -> None:
+    pages = of(made)
+    assert len(pages) > 50
+    assert list(dead(pages)) == []
+
+
+def test_nothing_is_loaded_from_elsewhere(made: Path) -> None:
+    assert [load for page in of(made).values() for load in page.loads if urlsplit(load).netloc] == []
+    (bundle,) = made.glob("assets/javascripts/bundle.*.js")
+    assert "unpkg.com/mermaid" not in bundle.read_text()
+    assert site.DIAGRAMS in bundle.read_text()
+
+
+def names(entry: Any) -> Iterator[str]:
+    """Yield the pages of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for each in entry.values() if isinstance(entry, dict) else entry:
+            yield from names(each)
+
+
+def test_each_page_has_one_place_in_the_navigation() -> None:
+    own = [*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "zh" not in path.parts)]
+    assert sorted(names(SETTINGS["nav"])) == sorted(str(path.relative_to(ROOT)) for path in own)
+
+
+def test_a_list_in_a_list_is_seen_as_one() -> None:
+    """Python-Markdown takes four spaces, other readers two or four."""
+    text = {path: MENTIONED.sub("", path.read_text()) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))}
+    assert [str(path) for path, page in text.items() if re.search(r"^ {1,3}([-*]|\d+\.) ", page, re.MULTILINE)] == []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A repository with two pages, of which one is in Chinese too."""
+    navigation = ["README.md", {"Operate": ["docs/run.md", "docs/fit.md"]}]
+    pages = {
+        "mkdocs.yml": yaml.safe_dump(SETTINGS | {"nav": navigation}),
+        "README.md": "# Small\n\n[Run](docs/run.md)\n",
+        "docs/run.md": "# Run\n\n[Data](../data.json) [Fit](fit.md#fit)\n",
+        "docs/fit.md": "# Fit\n",
+        "docs/zh/run.md": "# 运行\n\n[Fit](../fit.md)\n",
+        "data.json": "{}\n",
+    }
+    for name, text in pages.items():
+        (tmp_path / "small" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "small" / name).write_text(text)
+    return tmp_path / "small"
+
+
+def test_another_language_has_its_own_pages_and_the_english_ones_that_it_lacks(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    unreachable = {name: wanted._replace(urls=("file:///none",)) for name, wanted in site.LOADED.items()}
+    monkeypatch.setattr(site, "LOADED", unreachable)
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    site.build(small, tmp_path / "made")
+    english, chinese = of(tmp_path / "made"), of(tmp_path / "made" / "zh")
+
+    page = chinese[tmp_path / "made" / "zh" / "docs" / "zh" / "run.html"]
+    assert page.language == "zh"
+    assert english[tmp_path / "made" / "docs" / "run.html"].language == "en"
+    assert [target for target in dead(english) if site.SEARCH not in target] == []
+    assert {"run.html", "../fit.html"} <= {*page.links}  # its navigation: Chinese, and English where that is missing
+    assert "运行" in (tmp_path / "made" / "zh" / "docs" / "zh" / "run.html").read_text()
+    assert {"../../index.html", "../index.html"} & {*page.links}
+    assert (tmp_path / "made" / "data.json").read_text() == "{}\n"
+    assert "WARNING: the site shows the text of its diagrams" in capfd.readouterr().err
+
+
+def test_a_folder_with_something_else_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="neither empty nor a site"):
+        site.publish(ROOT, tmp_path)
