@@ -88,7 +88,7 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
 
     before = git(small.root, "rev-parse", "HEAD~1")
     said = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=before)
-    assert passed(said) == {"release-test", "release"}
+    assert passed(said) == {"release-test", "release", "pages"}
     where = f"{guarded.host}/acme/cpu:{VARIANT}-edge"
     options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
     verified = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=docker)

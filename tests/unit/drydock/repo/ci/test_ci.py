@@ -119,6 +119,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
         "release-changes": read,
         "release": {**read, "packages": "write", "id-token": "write"},
         "release-files": {"contents": "write", "id-token": "write"},
+        "pages": {**read, "pages": "write", "id-token": "write"},
         "nightly": read,
         "bench": read,
         "drift": {"contents": "write", "pull-requests": "write"},
