@@ -1002,15 +1002,17 @@ def test(
 def docs(_: Context, check: bool = False, serve: bool = False, site: str = "", json: bool = False) -> None:
     """Write docs/reference/ and what else is generated in README.md and docs/, or make the site of all pages."""
     from bench import page
+    from drydock.repo import commands
     from drydock.repo import docs as docs_module
     from drydock.repo import site as site_module
 
     if serve or site:
         site_module.serve(ROOT) if serve else report(site_module.publish(ROOT, Path(site)), json=json)
     elif check:
-        docs_module.check(here(), read_matrix(here()), page.stale(ROOT))
+        docs_module.check(here(), read_matrix(here()), [*page.stale(ROOT), *commands.stale(ROOT, namespace)])
     else:
-        report([*docs_module.write(here(), read_matrix(here())), *page.write(ROOT)], json=json)
+        written = docs_module.write(here(), read_matrix(here()))
+        report([*written, *page.write(ROOT), *commands.write(ROOT, namespace)], json=json)
 
 
 @verb()
@@ -1042,9 +1044,11 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 def release(_: Context, version: str, dry_run: bool = False, no_verify: bool = False) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
     from bench import page
+    from drydock.repo import commands
     from drydock.repo import release as release_module
 
-    how = release_module.HowToRelease(verify=not no_verify, dry_run=dry_run, outdated=page.stale(ROOT))
+    outdated = [*page.stale(ROOT), *commands.stale(ROOT, namespace)]
+    how = release_module.HowToRelease(verify=not no_verify, dry_run=dry_run, outdated=outdated)
     emit(release_module.release(DRYDOCK, namespace, version, how))
 
 

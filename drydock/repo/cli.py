@@ -283,7 +283,7 @@ def _answer(tasks: Collection, contexts: Mapping[str, ParserContext], words: Seq
         return COMPLETIONS.get(shell) or f"unknown shell {shell}, expected one of {', '.join(COMPLETIONS)}\n"
     named = next((word for word in _joined([w for w in words if w != "help"], contexts) if word in contexts), "")
     group = next((word for word in words if word in _groups(contexts)), "")
-    return _help(tasks, contexts[named]) if named else _listed(tasks, group) if group else overview(tasks)
+    return help_of(tasks, contexts[named]) if named else _listed(tasks, group) if group else overview(tasks)
 
 
 def _groups(contexts: Mapping[str, ParserContext]) -> set[str]:
@@ -319,21 +319,22 @@ def _summary(tasks: Collection, name: str) -> str:
     return (tasks[name].__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".")
 
 
-def _help(tasks: Collection, context: ParserContext) -> str:
+def help_of(tasks: Collection, context: ParserContext) -> str:
     """Return the usage of a task, what it does and its options."""
     shown = _shown(context)
-    required = "".join(f" --{argument.name} {_placeholder(argument)}" for argument in context.positional_args)
+    required = "".join(f" --{argument.name} {placeholder(argument)}" for argument in context.positional_args)
     required = " --target TARGET" if context.name in CHOOSING else required
     lines = [f"Usage: ./inv {shown}{required} [OPTIONS]", "", tasks[str(context.name)].__doc__ or ""]
     options = {flag: argument for flag, argument in context.flags.items() if flag.startswith("--")}
     if options:
-        names = {flag: f"{flag} {_placeholder(argument)}".rstrip() for flag, argument in options.items()}
+        names = {flag: f"{flag} {placeholder(argument)}".rstrip() for flag, argument in options.items()}
         width = max(map(len, names.values()))
         lines += ["", "Options:", *(_described(names[flag], options[flag].help or "", width) for flag in options)]
     return "\n".join(lines) + "\n"
 
 
-def _placeholder(argument: Argument) -> str:
+def placeholder(argument: Argument) -> str:
+    """Return what stands for an option's value; empty if it takes none."""
     return str(argument.name).upper().replace("-", "_") if argument.takes_value else ""
 
 

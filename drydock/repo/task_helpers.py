@@ -46,7 +46,9 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
                 log(f"interrupted; to {again}, run: {command_line()}")
                 sys.exit(INTERRUPTED)
 
-        return task(auto_shortflags=False, **options)(run)
+        made: Any = task(auto_shortflags=False, **options)(run)
+        made.texts = dict(made.help)  # invoke empties its own when it is asked for them
+        return made
 
     return decorate
 

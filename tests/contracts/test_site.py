@@ -12,10 +12,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
+import tasks
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.inputs import transfer
-from drydock.repo import site
+from drydock.repo import commands, site
 
 pytestmark = pytest.mark.checkout
 
@@ -96,6 +97,12 @@ def names(entry: Any) -> Iterator[str]:
 def test_each_page_has_one_place_in_the_navigation() -> None:
     own = [*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "zh" not in path.parts)]
     assert sorted(names(SETTINGS["nav"])) == sorted(str(path.relative_to(ROOT)) for path in own)
+
+
+def test_the_page_of_commands_is_that_of_the_tasks() -> None:
+    text = (ROOT / commands.FILE).read_text()
+    assert commands.page(tasks.namespace) == text
+    assert "| `--offline` | do not use the network" in text
 
 
 def test_a_list_in_a_list_is_seen_as_one() -> None:
