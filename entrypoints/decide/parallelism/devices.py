@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
@@ -88,7 +89,8 @@ def is_in_use(device: Device, usable: float) -> bool:
 
 def _largest_family(devices: tuple[Device, ...]) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
     """Return the devices of one kind that have the most memory together, and the others."""
-    families = [tuple(device for device in devices if _alike(device, first)) for first in devices]
+    kinds = {(device.name, device.memory_total): device for device in devices}.values()
+    families = [tuple(device for device in devices if _alike(device, kind)) for kind in kinds]
     best = max(families, key=lambda family: (sum(device.memory_total or 0 for device in family), len(family)))
     return best, tuple(device for device in devices if device not in best)
 
@@ -166,6 +168,7 @@ def _doubts(why: str, devices: tuple[Device, ...]) -> tuple[Notice, ...]:
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
+@cache
 def speed(kind: str) -> int:
     """Return the speed of a kind of link."""
     word = kind.strip().upper()
@@ -174,18 +177,37 @@ def speed(kind: str) -> int:
     return SOCKET if word in _SAME_SOCKET else FABRIC
 
 
-def islands(devices: Iterable[Device], links: Iterable[Link], least: int) -> tuple[tuple[Device, ...], ...]:
+def islands(devices: Iterable[Device], links: Iterable[Link], least: int) -> list[tuple[Device, ...]]:
     """Return the groups of devices joined by links of at least this speed, in the order of their first device."""
-    groups = [[device] for device in devices]
-    home = {group[0].number: group for group in groups}
+    return _islands(devices, _joined(links, least))
+
+
+def _joined(links: Iterable[Link], least: int) -> dict[int, set[int]]:
+    """Return the numbers of the devices that links of at least this speed join each device to."""
+    joined: dict[int, set[int]] = {}
     for link in links:
-        first, second = home.get(link.first), home.get(link.second)
-        if first is None or second is None or first is second or speed(link.kind) < least:
+        if speed(link.kind) >= least:
+            joined.setdefault(link.first, set()).add(link.second)
+            joined.setdefault(link.second, set()).add(link.first)
+    return joined
+
+
+def _islands(devices: Iterable[Device], joined: Mapping[int, set[int]]) -> list[tuple[Device, ...]]:
+    by_number = {device.number: device for device in devices}
+    found, unreached = [], set(by_number)
+    for number in by_number:
+        if number not in unreached:
             continue
-        first.extend(second)
-        home.update((device.number, first) for device in second)
-        groups.remove(second)
-    return tuple(tuple(sorted(group, key=lambda device: device.number)) for group in groups)
+        unreached.remove(number)
+        island = [number]
+        for reached in island:  # grows while it is read
+            near = unreached & joined.get(reached, set())
+            unreached -= near
+            island += near
+            if not unreached:
+                break
+        found.append(tuple(by_number[each] for each in sorted(island)))
+    return found
 
 
 def widest(devices: tuple[Device, ...], links: tuple[Link, ...]) -> int:
@@ -203,18 +225,35 @@ def arrange(
 ) -> tuple[tuple[Device, ...], ...]:
     """Return `count` groups of `size` devices, each on the fastest links and the NUMA node with enough devices left."""
     left, groups = devices, []
+    joined = [_joined(links, least) for least in (FABRIC, SOCKET)]
+    levels = [_islands(devices, each) for each in joined]
     for _ in range(count):
-        group = _group(left, links, size)
+        group = _group(left, levels, size)
         groups.append(group)
-        left = tuple(device for device in left if device not in group)
+        taken = {device.number for device in group}
+        left = _without(left, taken)
+        levels = [
+            [rest for island in level for rest in _divided(island, taken, each)]
+            for level, each in zip(levels, joined, strict=True)
+        ]
     return tuple(groups)
 
 
-def _group(devices: tuple[Device, ...], links: tuple[Link, ...], size: int) -> tuple[Device, ...]:
-    for least in (FABRIC, SOCKET):
-        wide = [island for island in islands(devices, links, least) if len(island) >= size]
+def _without(devices: tuple[Device, ...], taken: set[int]) -> tuple[Device, ...]:
+    return tuple(device for device in devices if device.number not in taken)
+
+
+def _divided(island: tuple[Device, ...], taken: set[int], joined: Mapping[int, set[int]]) -> list[tuple[Device, ...]]:
+    """Return the islands that are left of an island; one that lost no device is not searched again."""
+    left = _without(island, taken)
+    return [island] if len(left) == len(island) else _islands(left, joined)
+
+
+def _group(devices: tuple[Device, ...], levels: list[list[tuple[Device, ...]]], size: int) -> tuple[Device, ...]:
+    for level in levels:
+        wide = [island for island in level if len(island) >= size]
         if wide:
-            return _on_one_node(min(wide, key=len), size)
+            return _on_one_node(min(wide, key=lambda island: (len(island), island[0].number)), size)
     return _on_one_node(devices, size)
 
 

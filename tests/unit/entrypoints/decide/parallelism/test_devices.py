@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from types import FrameType
+
 import pytest
 
 from entrypoints.core.records import Device, Link
@@ -13,7 +17,7 @@ def cards(count: int, nodes: tuple[int, ...] = ()) -> tuple[Device, ...]:
     return tuple(device(number, node=nodes[number] if nodes else None) for number in range(count))
 
 
-def groups(found: tuple[tuple[Device, ...], ...]) -> list[list[int]]:
+def groups(found: Iterable[tuple[Device, ...]]) -> list[list[int]]:
     return [[each.number for each in group] for group in found]
 
 
@@ -66,3 +70,31 @@ def test_a_numa_node_with_enough_devices_is_taken_whole() -> None:
     assert groups(arrange(cards(6, (0, 0, 1, 1, 1, 1)), (), 3, 1)) == [[2, 3, 4]]
     assert groups(arrange(cards(6, (0, 0, 1, 1, 1, 1)), (), 2, 1)) == [[0, 1]]
     assert groups(arrange(cards(6, (0, 0, 0, 1, 1, 1)), (), 4, 1)) == [[0, 1, 2, 3]]
+
+
+def test_a_split_island_is_no_island_any_more() -> None:
+    row = tuple(Link(number, number + 1, "NV4") for number in range(5))
+
+    assert groups(arrange(cards(6, (1, 1, 0, 0, 1, 1)), row, 2, 3)) == [[2, 3], [0, 1], [4, 5]]
+
+
+def test_twice_the_devices_take_four_times_the_steps_as_their_links_do() -> None:
+    assert steps(64) < 5 * steps(32)
+
+
+def steps(count: int) -> int:
+    """Count the lines that run when each of so many devices, all joined, gets an engine of its own."""
+    links = tuple(Link(first, second, "NV18") for first in range(count) for second in range(first + 1, count))
+    lines, before = 0, sys.gettrace()
+
+    def line(_frame: FrameType, event: str, _argument: object) -> object:
+        nonlocal lines
+        lines += event == "line"
+        return line
+
+    sys.settrace(line)
+    try:
+        arrange(cards(count), links, 1, count)
+    finally:
+        sys.settrace(before)
+    return lines
