@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
 from entrypoints.core.settings_precedence import ENVIRONMENT, Chosen
+from entrypoints.model.hub import is_true
 from entrypoints.model.read import ModelFacts
 
 MIB = 1 << 20
@@ -167,7 +168,7 @@ def _constant(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
     yield "VLLM_NO_USAGE_STATS", "1", "usage reports are sent only if you enable them"
     if "VLLM_NO_USAGE_STATS" not in env:
         yield "DO_NOT_TRACK", "1", "as VLLM_NO_USAGE_STATS, for the libraries"
-    if env.get("DRYDOCK_OFFLINE") == "1":
+    if is_true(env.get("DRYDOCK_OFFLINE")):
         because = "DRYDOCK_OFFLINE=1: what is not in the cache is an error, not a download"
         yield "HF_HUB_OFFLINE", "1", because
         yield "TRANSFORMERS_OFFLINE", "1", because

@@ -188,9 +188,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     options = arguments.options
     plan = command(profile, facts, model, given, options.drain_timeout, options.stall)
     if model.unanswered and not model.known_from:  # after what the host lacks, which no hub helps
-        offline = model.unanswered.split()[0]
-        ask = f"unset {offline}" if offline in env else "set HTTPS_PROXY or HF_ENDPOINT"
-        raise EntrypointError(MODEL, model.unknown, f"{ask}, or {_DESCRIBE if planning else _MOUNT}")
+        raise EntrypointError(MODEL, model.unknown, f"{model.remedy}, or {_DESCRIBE if planning else _MOUNT}")
     return facts, model, plan
 
 
@@ -202,7 +200,9 @@ def _require_modelscope(name: str, profile: Mapping[str, Any]) -> None:
     packages = _distributions(profile["python"])
     if packages and not any(package.startswith("modelscope-") for package in packages):
         message = f"{name}: image {profile['variant']} lacks the package modelscope, which vLLM needs for ModelScope"
-        hint = f"unset {USE_MODELSCOPE}; download the model with `./inv model.pull modelscope:ORG/NAME`, and {_MOUNT}"
+        hint = (
+            f"unset {USE_MODELSCOPE}; download the model with drydock's `model pull modelscope:ORG/NAME`, and {_MOUNT}"
+        )
         raise EntrypointError(MODEL, message, hint)
 
 

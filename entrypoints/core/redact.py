@@ -13,11 +13,13 @@ HIDDEN = "<redacted>"
 _WORDS = frozenset(
     (
         *("key", "keys", "apikey", "token", "bearer", "secret", "secrets", "auth", "authorization"),
-        *("password", "passwd", "pgpassword", "passphrase", "credential", "credentials"),
+        *("password", "passwords", "passwd", "pwd", "pgpassword", "passphrase", "credential", "credentials"),
     )
 )
-_STEMS = ("key", "token", "bearer", "secret", "auth", "pass", "credential")
+_STEMS = ("key", "token", "bearer", "secret", "auth", "pass", "pwd", "credential")
 """Each of _WORDS contains one of these."""
+_FOLDERS = ("PWD", "OLDPWD")
+"""Variables of a shell, for which `pwd` is the working folder."""
 _LAST = "pass"
 """Names a secret only at the end: DB_PASS, but not pass_config."""
 _COUNTS = frozenset(("bucket", "buckets", "padding", "paddings", "threshold", "thresholds"))
@@ -42,6 +44,7 @@ _BEGINNINGS = ("--api-k", "--hf-t")
 _TOO_COMMON = frozenset(("key", "keys", "auth"))
 """Names that mean a secret as a flag or in JSON, but not before an equals sign in a sentence."""
 _JSON_KEY = r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
+_JSON_NUMBER = r"""(["'])([\w.-]+)\1(\s*:\s*)()(-?[\d][^\s,}\]]*)"""
 _URL = r"""(\w://)(?:[^/\s:@"'<>]*:(?!\d+/)(?:(?!://)[^\s"'<>])*|[^/\s"'<>]*)@"""
 """A URL's user and password, which may contain @ and /. HOST:PORT/ is not a user: docker-image://host:5000/a@sha256:…"""
 _PARAMETER = r"""([?&;#])([\w.%-]+)=([^&;#\s"'<>]+)"""
@@ -60,7 +63,7 @@ _HEADER = (
 
 def is_secret(name: str) -> bool:
     """Tell whether a flag, variable or key names a secret: HF_TOKEN, --api-key, clientSecret, but not --tokenizer."""
-    if not _has_stem(name):
+    if not _has_stem(name) or name in _FOLDERS:
         return False
     words = _words(name)
     if not words or words[-1] in _PLACES or not _COUNTS.isdisjoint(words):
@@ -126,6 +129,20 @@ def _hide_issued(text: str) -> str:
     return re.sub(_ISSUED, HIDDEN, text)
 
 
+def _inside(text: str, value: str) -> str:
+    """Hide secrets in JSON that is the value of a key, with its quotes escaped."""
+    if '\\"' not in value:
+        return text
+    import json
+
+    try:
+        inner = json.loads(f'"{value}"')
+    except ValueError:
+        return text
+    shown = redact_text(inner)
+    return text if shown == inner else text.replace(value, json.dumps(shown)[1:-1])
+
+
 def redact_text(text: str) -> str:
     """Hide passwords and signatures in URLs, values of secret names (A=B, and in JSON), credentials, known tokens."""
     has_url = "://" in text and ("@" in text or "=" in text)
@@ -141,7 +158,7 @@ def redact_text(text: str) -> str:
 
     def hide_value(match: re.Match[str]) -> str:
         if not is_secret(match[2]):
-            return match[0]
+            return _inside(match[0], match[5]) if match[4] == '"' else match[0]
         return f"{match[1]}{match[2]}{match[1]}{match[3]}{match[4]}{HIDDEN}{match[4]}"
 
     def hide_parameter(match: re.Match[str]) -> str:
@@ -164,6 +181,7 @@ def redact_text(text: str) -> str:
         (_HEADER, lambda match: f"{match[1]}{HIDDEN}"),
         (_PARAMETER, hide_parameter),
         (_JSON_KEY, hide_value),
+        (_JSON_NUMBER, hide_value),
         (_ASSIGNMENT, hide_assigned),
     ):
         text = re.sub(pattern, hide, text)

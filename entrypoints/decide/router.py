@@ -18,5 +18,5 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     raise EntrypointError(
         HOST,
         f"{profile['variant']} has no vLLM: it is the router's image",
-        "run vllm-router in it, as `./inv topology plan` prints it, and serve with the image of an accelerator",
+        "run vllm-router in it, as drydock's `topology plan` prints it, and serve with the image of an accelerator",
     )

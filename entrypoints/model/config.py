@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import Infinite
-from entrypoints.model.keys import DEFAULTED, STATED, alike
+from entrypoints.model.keys import DEFAULTED, HIDDEN, STATED, VOCABULARY, alike
 
 Table = Mapping[str, Any]
 
@@ -26,6 +26,7 @@ _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 
 LARGEST_SIZE = 1 << 28
 """Heads, layers, tokens: the longest published context is a twentieth of this."""
+_NEVER_ZERO = (*HIDDEN, *VOCABULARY)
 _WIDEST = 64
 """Bits: no number is wider."""
 
@@ -219,16 +220,18 @@ def as_list(table: Table, key: str) -> list[Any]:
 def size(table: Table, *keys: str) -> int:
     """Return the first key's whole number above zero, or one that a list repeats for all layers; 0 without one.
 
-    Raises ValueError for Infinity.
+    A zero says that a model lacks a part, such as shared experts. Raises ValueError for Infinity, numbers below zero,
+    and anything but a whole number above zero in the sizes that every model has.
     """
     for key in keys:
         value = table.get(key)
-        if isinstance(value, Infinite):
-            raise ValueError(f"{key}: found {value[:40]!r}, expected a whole number above zero")  # noqa: TRY004 - as below
         values = value if isinstance(value, list) else [value]
         number = values[0] if values and all(item == values[0] for item in values) else None
         if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= LARGEST_SIZE:
             return number
+        below = any(isinstance(item, (int, float)) and item < 0 for item in values)
+        if below or isinstance(value, Infinite) or (value is not None and key in _NEVER_ZERO):
+            raise ValueError(f"{key}: found {str(value)[:40]!r}, expected a whole number above zero")
     return 0
 
 

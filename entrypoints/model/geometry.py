@@ -209,7 +209,7 @@ def _kv_heads(text: Table, heads: int) -> int:
 
 def _head_size(text: Table, heads: int) -> int:
     for key in ("head_dim", "hidden_size_per_head"):
-        if text.get(key):
+        if text.get(key) is not None:
             return required_size(text, key)
     return required_size(text, *keys.HIDDEN) // heads
 

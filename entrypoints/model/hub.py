@@ -2,7 +2,7 @@
 
 The variables are those that vLLM's own libraries read: huggingface_hub's HF_HOME, HF_HUB_CACHE, HF_ENDPOINT,
 HF_HUB_OFFLINE, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_ETAG_TIMEOUT, transformers' TRANSFORMERS_OFFLINE, and with
-VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN.
+VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN. DRYDOCK_OFFLINE sets both of their offline ones.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import ssl
     from urllib.request import Request
 
+_OFFLINE = ("DRYDOCK_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TRUE = ("1", "on", "yes", "true")
 _AT_MOST = 1 << 20
 """Bytes to request from the start of a weight file: the header of a model in one file is far smaller."""
@@ -67,13 +68,17 @@ class Hub(NamedTuple):
         return f"{self.endpoint}/{quote(name)}/resolve/{quote(self.revision, safe='')}/{quote(file)}"
 
 
+class Refused(EntrypointError):
+    """The hub has no such model, or does not give it to this user."""
+
+
 class NotAnswered(Exception):  # noqa: N818 -- no error for `plan`, which can plan without an answer
     """The hub did not answer; the text says why."""
 
 
 def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str | None = None) -> Hub:
     """Return the hub that the variables, --revision and --download-dir select. Reads the token's file only."""
-    offline = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_true(env.get(name))), "")
+    offline = next((name for name in _OFFLINE if is_true(env.get(name))), "")
     authorities = env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
     own = (download,) if download else ()
     cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/'}/.cache"
@@ -98,7 +103,8 @@ def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str
     )
 
 
-def _is_true(value: str | None) -> bool:
+def is_true(value: str | None) -> bool:
+    """Tell whether a variable is switched on, as huggingface_hub reads it."""
     return (value or "").strip().lower() in _TRUE
 
 
@@ -112,7 +118,7 @@ def _seconds(text: str | None) -> float:
 def _token(env: Mapping[str, str], home: str) -> str:
     """Return the token that huggingface_hub would send; empty if there is none."""
     token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN")
-    if token or _is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
+    if token or is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return (token or "").strip()
     try:
         return read_regular(env.get("HF_TOKEN_PATH") or f"{home}/token", 1024).decode("ascii").strip()
@@ -151,7 +157,7 @@ def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
 def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes | None:
     """Download one file, or its beginning; return None if the model has no such file.
 
-    Raises NotAnswered, and MODEL if the hub refuses access. The token is sent to the endpoint only, never to the target
+    Raises NotAnswered, and Refused (MODEL) if the hub refuses access. The token is sent to the endpoint only, never to the target
     of a redirect.
     """
     from http.client import HTTPException
@@ -231,16 +237,16 @@ def _trust(hub: Hub) -> ssl.SSLContext | None:
     return ssl.create_default_context(cafile=hub.authorities)
 
 
-def _refused(hub: Hub, name: str, code: int) -> EntrypointError:
+def _refused(hub: Hub, name: str, code: int) -> Refused:
     token = "HF_TOKEN has no access" if hub.token else "no token was sent"
-    return EntrypointError(
+    return Refused(
         MODEL,
         f"{name}: {hub.place} returned {code}: the model does not exist, or is private or gated",
         f"correct the id, or set HF_TOKEN to a token with access to it ({token})",
     )
 
 
-def not_found(hub: Hub, name: str) -> EntrypointError:
+def not_found(hub: Hub, name: str) -> Refused:
     """Return the error for a model that the hub does not have."""
     message = f"{name}: {hub.place} has no config.json at revision {hub.revision}"
-    return EntrypointError(MODEL, message, "correct the id or --revision")
+    return Refused(MODEL, message, "correct the id or --revision")

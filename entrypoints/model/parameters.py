@@ -39,18 +39,16 @@ def estimate(config: Config, geometry: Geometry) -> Weights:
     return Weights(0, numbers, int(other + experts))
 
 
-def expert_share(config: Config, geometry: Geometry) -> float:
-    """Return the routed experts' share of the weights' bytes, from 0 to 1; 0 without experts."""
+def shares(config: Config, geometry: Geometry) -> tuple[float, float]:
+    """Return the routed experts' share of the weights' bytes, and the share of the numbers that vLLM can quantise.
+
+    Both are from 0 to 1. The second, of linear layers and experts, is 0 for a model that is quantised already.
+    """
     numbers, other, experts = _count(config, geometry)
-    if not config.quantization.method:
-        return _expert_numbers(config, geometry) / numbers if numbers else 0.0
-    return experts / max(1.0, _FLOAT * numbers + other + experts)
-
-
-def linear_share(config: Config, geometry: Geometry) -> float:
-    """Return the linear layers' and experts' share of an unquantised model's numbers: what vLLM quantises at load."""
-    numbers, _, _ = _count(config, geometry)
-    return (_rest(config, geometry) + _expert_numbers(config, geometry)) / numbers if numbers else 0.0
+    if config.quantization.method:
+        return experts / max(1.0, _FLOAT * numbers + other + experts), 0.0
+    routed = _expert_numbers(config, geometry)
+    return routed / max(1, numbers), (_rest(config, geometry) + routed) / max(1, numbers)
 
 
 def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:

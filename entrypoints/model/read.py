@@ -14,8 +14,9 @@ from entrypoints.core.redact import redact_value
 from entrypoints.model.config import Config, Table, parse_config
 from entrypoints.model.files import parse_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
-from entrypoints.model.hub import Hub, NotAnswered, fetch, not_found, snapshot
+from entrypoints.model.hub import Hub, NotAnswered, Refused, fetch, not_found, snapshot
 from entrypoints.model.multimodal_encoders import Tower, parse_towers
+from entrypoints.model.parameters import estimate, shares
 from entrypoints.model.weights import (
     INDEX,
     SINGLE,
@@ -85,6 +86,8 @@ class ModelFacts(NamedTuple):
     """Whether a vendor's script converted the weights for the device: `convert` recorded it, or the name says so."""
     unanswered: str = ""
     """Why the hub did not answer; empty if it did, or was not asked."""
+    remedy: str = ""
+    """What makes the hub answer; empty if it did, or was not asked."""
     known_from: str = ""
     """Where drydock's copy of the configuration is from; empty for the model's own files."""
     missing: str = ""
@@ -113,7 +116,10 @@ def read_model(
     `converted_name` is the word in a name that says that the weights are converted already; empty for none.
     Raises MODEL for a folder that is missing or broken, and for a model that the hub does not have.
     """
-    model = _read_described(name, instead.file) if instead.file else _read(name, load_format, hub, instead)
+    if instead.file:
+        model = _read_described(name, instead.file, load_format, hub)
+    else:
+        model = _read(name, load_format, hub, instead)
     words = name.rstrip("/").rsplit("/", 1)[-1].lower().split("-")
     named_converted = bool(converted_name) and converted_name.lower() in words
     return model._replace(converted=model.converted or named_converted)
@@ -131,24 +137,35 @@ def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> Mod
     _refuse_path(name)
     if hub is None:
         return _unknown(name, f"{name} is a hub id, and not on this machine yet")
-    model = _read_hub_id(name, hub, load_format)
-    return (_read_known(model, instead.known) if model.unanswered and instead.known else None) or model
+    try:
+        model = _read_hub_id(name, hub, load_format)
+    except Refused as error:
+        known = _read_known(_unanswered(name, error.message, error.message, error.hint), instead.known)
+        if known is None:
+            raise
+        return known
+    return (_read_known(model, instead.known) if model.unanswered else None) or model
 
 
-def _read_described(name: str, path: str) -> ModelFacts:
+def _read_described(name: str, path: str, load_format: str, hub: Hub | None) -> ModelFacts:
     """Read a model's configuration from elsewhere. Raises MODEL."""
-    if os.path.isdir(path):
-        where, config = _read_config(path)
-        facts = _counted(parse_model(name, config, where), path, config)
+    folder = os.path.isdir(path)
+    where, config = _read_config(path) if folder else (path, _config(read_json(path), path))
+    facts = parse_model(name, config, where)
+    if load_format not in _READ_AS_IT_IS:
+        facts = facts._replace(unknown=_decided_by(load_format))
+    elif folder:
+        facts = _counted(facts, path, config)
     else:
-        config = _config(read_json(path), path)
-        facts = _estimated(parse_model(name, config, path), config, 0, f"{path} describes the model")
-    return facts._replace(local=name.startswith("/"), elsewhere=True)
+        facts = _estimated(facts, config, 0, f"{path} describes the model")
+    local = os.path.isdir(name) or _is_path(name)
+    here = local or "://" in name or (hub is not None and snapshot(hub, name) != "")
+    return facts._replace(local=local, elsewhere=not here)
 
 
 def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
     """Return a model with the configuration that drydock knows; None if it knows none. Raises MODEL."""
-    known = read_json(path).get(model.name)
+    known = read_json(path).get(model.name) if path else None
     if known is None:
         return None
     config = _config(known["config"], f"{path}: {model.name}")
@@ -157,7 +174,8 @@ def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
         facts = facts._replace(weights=weights_by_size(2 * known["parameters"], config))
     else:
         facts = _estimated(facts, config, 0, "the hub does not answer")
-    return facts._replace(elsewhere=True, unanswered=model.unanswered, known_from=known["source"])
+    unanswered, remedy = model.unanswered, model.remedy
+    return facts._replace(elsewhere=True, unanswered=unanswered, remedy=remedy, known_from=known["source"])
 
 
 def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
@@ -169,39 +187,36 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
         return _read_cached(name, folder, load_format)
     if hub.offline:
         why = f"{hub.offline} forbids asking {hub.site}"
-        return _unknown(name, f"{name} is not in {', '.join(hub.caches)}, and {why}")._replace(unanswered=why)
+        return _unanswered(name, f"{name} is not in {', '.join(hub.caches)}, and {why}", why, f"unset {hub.offline}")
     try:
         return _ask_hub(name, hub, load_format)._replace(elsewhere=True)
     except NotAnswered as error:
         why = f"{name} is a hub id, and not on this machine yet: {error}"
-        return _unknown(name, why)._replace(unanswered=str(error))
+        return _unanswered(name, why, str(error), "set HTTPS_PROXY or HF_ENDPOINT")
 
 
 def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     """Return what the configuration tells."""
-    geometry, unknown, problem, share, linear = None, "", "", 0.0, 0.0
+    method, bits, group, reordered = config.quantization
+    facts = ModelFacts(
+        name, False, config.architecture, method, None, None, "", "", group, bits, reordered,
+        modalities=config.modalities, dtype=config.dtype, filled=config.filled,
+    )  # fmt: skip
     try:
         geometry, unknown = parse_geometry(config)
+        facts = facts._replace(geometry=geometry, unknown=unknown, towers=parse_towers(config))
+        experts, linear = shares(config, geometry) if geometry else (0.0, 0.0)
     except ValueError as error:
-        problem = f"{where}: {error}"
-    if geometry is not None and geometry.experts:
-        from entrypoints.model.parameters import expert_share
-
-        share = expert_share(config, geometry)
-    method, bits, group, reordered = config.quantization
-    if geometry is not None and not method:
-        from entrypoints.model.parameters import linear_share
-
-        linear = linear_share(config, geometry)
-    return ModelFacts(
-        name, False, config.architecture, method, None, geometry, unknown, problem, group, bits, reordered,
-        modalities=config.modalities, expert_share=share,
-        dtype=config.dtype, linear_share=linear, towers=parse_towers(config), filled=config.filled,
-    )  # fmt: skip
+        return facts._replace(geometry=None, problem=f"{where}: {error}")
+    return facts._replace(expert_share=experts, linear_share=linear)
 
 
 def _unknown(name: str, why: str) -> ModelFacts:
     return ModelFacts(name, False, "", "", None, None, why)
+
+
+def _unanswered(name: str, why: str, unanswered: str, remedy: str) -> ModelFacts:
+    return _unknown(name, why)._replace(unanswered=unanswered, remedy=remedy)
 
 
 def _with_weights(
@@ -263,8 +278,6 @@ def _estimated(facts: ModelFacts, config: Config, size: int, why: str) -> ModelF
         return facts._replace(weights=weights_by_size(size, config))
     if facts.geometry is None:
         return facts._replace(unknown=facts.unknown or why)
-    from entrypoints.model.parameters import estimate
-
     weights = estimate(config, facts.geometry)
     return facts._replace(weights=weights, estimated=True, unknown=f"{why}: their size is an estimate from {_CONFIG}")
 
@@ -285,10 +298,15 @@ def _config(table: Table, where: str) -> Config:
         raise EntrypointError(MODEL, f"{where}: {error}", "correct the file, or download it again") from error
 
 
+def _is_path(name: str) -> bool:
+    """Tell whether a name can only be a path."""
+    return "://" not in name and (name.startswith((".", "/", "~")) or name.count("/") > 1)
+
+
 def _refuse_path(name: str) -> None:
     """Raise MODEL for a name that can only be a path; a hub id is `owner/model`."""
     exists = os.path.exists(name)
-    if not exists and not name.startswith((".", "/", "~")) and name.count("/") <= 1:
+    if not exists and not _is_path(name):
         return
     raise EntrypointError(
         MODEL,

@@ -165,7 +165,8 @@ def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tup
 def _hub(model: ModelFacts) -> tuple[Notice, ...]:
     """Return a notice if the hub does not answer, or a folder has no weights."""
     if model.unanswered:
-        return (notice("PLAN-064", model.unanswered, "an answer, or the model's files", where=model.known_from),)
+        expected = "an answer, or the model's files"
+        return (notice("PLAN-064", model.unanswered, expected, where=model.known_from, ask=model.remedy),)
     return (notice("PLAN-063", f"{model.missing} without all weights", "all files"),) if model.missing else ()
 
 

@@ -56,7 +56,7 @@ def _connector(profile: Mapping[str, Any], transfer: Mapping[str, Any], role: st
     if open_names:
         names = ", ".join(open_names[:_NAMES_AT_MOST])
         message = f"--role {role}: {transfer['connector']} needs what only a plan of all servers knows: {names}"
-        raise EntrypointError(HOST, message, f"give {KV_TRANSFER} yourself, as `./inv topology plan` prints it")
+        raise EntrypointError(HOST, message, f"give {KV_TRANSFER} yourself, as drydock's `topology plan` prints it")
     config = {**transfer["config"], "kv_connector": transfer["connector"], "kv_role": transfer[role]}
     if transfer["load_failure"]:
         config[POLICY] = transfer["load_failure"]

@@ -8,7 +8,7 @@ but it is not among the devices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from os.path import basename
+from os.path import basename, dirname
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
@@ -72,7 +72,8 @@ class XpuCard(NamedTuple):
 
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GPUs that Level Zero finds in this container, and the links between them."""
-    given = _given(host)
+    functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
+    given = _given(host, functions)
     cards = tuple(card for card in given if not card.pci.bus.startswith(_INTEGRATED))
     listed = _tools(host, run) if any(_driver_memory(host, card) is None for card in cards) else ()
     flat = env.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") != "COMPOSITE"
@@ -80,12 +81,13 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     places = _places(host, run, devices)
     devices = tuple(_with_cpus(device, label, places) for device, label in zip(devices, _labels(devices), strict=True))
     _require_memory(host, devices)
-    return ProbeResult(devices, _links(devices, places), _versions(host, cards, listed) if cards else {})
+    # a card bound to another driver, such as vfio-pci, has no render node: what its driver is says why
+    buses = [card.pci.bus for card in cards] or [each.bus for each in functions if not each.bus.startswith(_INTEGRATED)]
+    return ProbeResult(devices, _links(devices, places), _versions(host, buses[0], listed) if buses else {})
 
 
-def _given(host: Host) -> tuple[XpuCard, ...]:
+def _given(host: Host, functions: Iterable[Pci]) -> tuple[XpuCard, ...]:
     """Return the Intel GPUs whose render node can be opened in this container."""
-    functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
     nodes = ((function, _render(host, function.bus)) for function in functions)
     opened = [(function, path) for function, path in nodes if path and opens(host, path)]
     return tuple(XpuCard(place, function, path) for place, (function, path) in enumerate(opened))
@@ -201,13 +203,12 @@ def _links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, .
 # --- versions -------------------------------------------------------------------------------------------------------
 
 
-def _versions(host: Host, cards: tuple[XpuCard, ...], listed: Iterable[Xpu]) -> dict[str, str]:
-    bus = cards[0].pci.bus
-    modules = [name for name in ("xe", "i915") if host.glob(f"/sys/bus/pci/drivers/{name}/{bus}")]
+def _versions(host: Host, bus: str, listed: Iterable[Xpu]) -> dict[str, str]:
+    module = next((basename(dirname(path)) for path in host.glob(f"/sys/bus/pci/drivers/*/{bus}")), "none")
     libraries = (path.removeprefix(_RUNTIME) for path in host.glob(f"{_RUNTIME}*.*"))
     versions = {
-        "module": modules[0] if modules else "",
-        "driver": host.parsed("/sys/module/i915/version", parse_line, "") if modules == ["i915"] else "",
+        "module": module,
+        "driver": host.parsed("/sys/module/i915/version", parse_line, "") if module == "i915" else "",
         "runtime": next(libraries, ""),
         "tool_driver": next((xpu.driver for xpu in listed), ""),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import string
 
@@ -31,6 +32,8 @@ from entrypoints.core.redact import _WORDS, HIDDEN, is_secret, redact_argv, reda
         "SECRET_TOKEN_LIMIT",
         "TOKEN_ID",
         "REGISTRY_TOKEN",
+        "pwd",
+        "dbPwd",
     ],
 )
 def test_names_of_secrets_are_recognised(name: str) -> None:
@@ -55,6 +58,9 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
         "--api-key-file",
         "--compilation-config.pass_config.fuse_norm_quant",
         "COMPASS",
+        "PWD",
+        "OLDPWD",
+        "cpwd_size",
         "VLLM_CACHE_ROOT",
     ],
 )
@@ -72,6 +78,17 @@ def test_secrets_inside_json_and_urls_are_hidden_and_their_surroundings_stay() -
     text = redact_text('{"host": "a", "api_key": "sk-1\\"2", "tokens": "9"} https://me:pw@host/x')
 
     assert text == f'{{"host": "a", "api_key": "{HIDDEN}", "tokens": "9"}} https://{HIDDEN}@host/x'
+
+
+@pytest.mark.parametrize("word", ["pwd", "password", "passwd", "token", "secret", "api_key", "apiKey", "credential"])
+def test_a_secret_inside_a_flags_json_is_hidden_at_any_depth(word: str) -> None:
+    inner = json.dumps({"user": "a", word: 'x"y', "size": 1})
+    texts = (inner, json.dumps({"extra": {word: 123456, "port": 1}}), json.dumps({"extra": inner}))
+    shown = redact_argv(("--kv-transfer-config", *texts))
+
+    assert shown[1] == json.dumps({"user": "a", word: HIDDEN, "size": 1})
+    assert shown[2] == f'{{"extra": {{"{word}": {HIDDEN}, "port": 1}}}}'
+    assert json.loads(json.loads(shown[3])["extra"]) == {"user": "a", word: HIDDEN, "size": 1}
 
 
 ISSUED = (

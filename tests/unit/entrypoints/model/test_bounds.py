@@ -97,6 +97,29 @@ def test_impossible_sizes_are_named(tmp_path: Path, value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, -5) for key in ("vocab_size", "hidden_size", "intermediate_size", "num_experts", "n_shared_experts")),
+        *((key, 0) for key in ("vocab_size", "hidden_size", "head_dim", "num_attention_heads")),
+        *(("vocab_size", value) for value in ("50k", 1.5, [1, 2])),
+        ("vision_config", {"hidden_size": 64, "patch_size": -5}),
+        ("vision_config", {"hidden_size": 64, "patch_size": 8, "depth": -5}),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"quantization_config": {"quant_method": "fp8"}}])
+def test_a_size_that_is_none_is_named(tmp_path: Path, key: str, value: Any, more: dict[str, Any]) -> None:
+    model = read_model(str(write_model(tmp_path / "m", {**CONFIG, **more, key: value})))
+    named, wrong = list(value.items())[-1] if isinstance(value, dict) else (key, value)
+    assert f"{named}: found {str(wrong)!r}, expected a whole number above zero" in model.problem
+    assert model.geometry is None
+
+
+@pytest.mark.parametrize("key", ["n_shared_experts", "first_k_dense_replace", "shared_expert_intermediate_size"])
+def test_a_part_that_a_model_lacks_may_be_zero(tmp_path: Path, key: str) -> None:
+    assert read_model(str(write_model(tmp_path / "m", {**CONFIG, "num_experts": 4, key: 0}))).geometry is not None
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"rope_theta": float("nan")}, "config.json: invalid JSON: rope_theta: found NaN, expected a number"),

@@ -14,7 +14,7 @@ import pytest
 
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.hub import parse_hub, snapshot
-from entrypoints.model.read import ModelFacts, read_model
+from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
 from tests.support.sample import CONFIG, write_model, write_safetensors
 
@@ -187,6 +187,49 @@ def test_offline_asks_nobody_and_says_why(site: Site, switch: str) -> None:
 
     assert (model.geometry, site.asked) == (None, [])
     assert switch in model.unknown
+
+
+def test_drydocks_own_switch_is_named_even_without_a_volume(site: Site) -> None:
+    model = read({"HF_ENDPOINT": site.url, "DRYDOCK_OFFLINE": "1", "HF_HUB_OFFLINE": "1"})
+
+    assert (model.remedy, site.asked) == ("unset DRYDOCK_OFFLINE", [])
+    assert "DRYDOCK_OFFLINE forbids" in model.unknown
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+def test_a_known_model_needs_no_access(tmp_path: Path, site: Site, code: int) -> None:
+    site.status["/owner/model/resolve/main/config.json"] = code
+    known = tmp_path / "known.json"
+    known.write_text(json.dumps({"owner/model": {"config": FULL, "parameters": 1000, "source": "a page"}}))
+    hub = parse_hub({"HF_ENDPOINT": site.url})
+    model = read_model("owner/model", hub=hub, instead=Instead(known=str(known)))
+
+    assert (model.weights, model.known_from, model.elsewhere) == (Weights(2000, 1000, 0), "a page", True)
+    assert site.url in model.unanswered
+    assert model.remedy.startswith("correct the id")
+    with pytest.raises(EntrypointError):
+        read_model("owner/other", hub=hub, instead=Instead(known=str(known)))
+
+
+@pytest.mark.parametrize(
+    ("name", "local", "elsewhere"),
+    [
+        ("owner/model", False, False),
+        ("owner/other", False, True),
+        ("/models/m", True, False),
+        ("./m", True, False),
+        ("s3://bucket/a/b", False, False),
+    ],
+)
+def test_a_described_model_is_where_its_name_says(tmp_path: Path, name: str, *, local: bool, elsewhere: bool) -> None:
+    folder = cached(tmp_path)
+    hub, described = parse_hub({"HF_HUB_CACHE": str(tmp_path / "hub")}), Instead(str(folder / "config.json"))
+    model = read_model(name, hub=hub, instead=described)
+    decided = read_model(name, "gguf", hub, instead=described)
+
+    assert (model.local, model.elsewhere, decided.weights) == (local, elsewhere, None)
+    assert model.weights is not None
+    assert "--load-format gguf decides" in decided.unknown
 
 
 @pytest.mark.parametrize("code", [401, 403])

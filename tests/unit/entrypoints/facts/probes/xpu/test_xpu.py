@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from entrypoints.checks.grants import examine
 from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.xpu import xpu
 from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_topology
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.expect import document, look, opened, profile_of
 from tests.support.hosts.trees import Tree, commands, pci, sample
 from tests.support.hosts.trees import tree as recorded
 
@@ -54,6 +56,20 @@ def card(bus: str, device: str, minor: int, module: str, *, node: int = 0, cpus:
 
 def flex(**answers: str) -> Tree:
     return {**card("4d", "0x56c0", 128, "i915"), **commands(answers)}
+
+
+@pytest.mark.parametrize(("module", "severity"), [("vfio-pci", "FAIL"), ("", "FAIL"), ("xe", "PASS")])
+def test_a_driver_that_cannot_compute_is_a_failure(module: str, severity: str) -> None:
+    changed = document("xpu-b580-1x")
+    changed["files"].pop("/dev/dri/renderD129")
+    changed["files"].pop("/sys/bus/pci/drivers/xe/0000:03:00.0")
+    if module:
+        changed["files"][f"/sys/bus/pci/drivers/{module}/0000:03:00.0"] = ""
+    profile = profile_of("xpu-b580-1x")
+    found = {each.id: each for each in examine(profile, look(opened(changed), profile))}
+
+    assert (found["XPU-001"].severity, found["XPU-004"].severity) == ("FAIL", severity)
+    assert found["XPU-004"].found == f"versions.module = {module or 'none'}"
 
 
 # --- the drivers' files ---------------------------------------------------------------------------------------------
