@@ -2,7 +2,7 @@
 
 The variables are those that vLLM's own libraries read: huggingface_hub's HF_HOME, HF_HUB_CACHE, HF_ENDPOINT,
 HF_HUB_OFFLINE, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_ETAG_TIMEOUT, transformers' TRANSFORMERS_OFFLINE, and with
-VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN. DRYDOCK_OFFLINE sets both of their offline ones.
+VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN. DRYDOCK_OFFLINE forbids requests too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Hub(NamedTuple):
         return f"{self.endpoint}/{quote(name)}/resolve/{quote(self.revision, safe='')}/{quote(file)}"
 
 
-class Refused(EntrypointError):
+class Refused(EntrypointError):  # noqa: N818 -- what the hub does
     """The hub has no such model, or does not give it to this user."""
 
 
@@ -157,8 +157,8 @@ def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
 def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes | None:
     """Download one file, or its beginning; return None if the model has no such file.
 
-    Raises NotAnswered, and Refused (MODEL) if the hub refuses access. The token is sent to the endpoint only, never to the target
-    of a redirect.
+    Raises NotAnswered, and Refused (MODEL) if the hub refuses access. The token is sent to the endpoint only, never to
+    the target of a redirect.
     """
     from http.client import HTTPException
     from urllib.error import HTTPError

@@ -122,13 +122,15 @@ def choose_cores(
     preferred_start = min((core.number for core in preferred), default=0)
     start = min(starts, key=lambda start: (abs(start - preferred_start), start), default=None)
     row = tuple(core.number for core in preferred) if start is None else tuple(_row(start, ranks))
-    cards = format_id_list(tuple({core.card or 0 for core in available if core.number in row}))
-    because = f"{ranks} of {len(available)} logical NeuronCores, on device {cards}"
+    cards = tuple({core.card or 0 for core in available if core.number in row})
+    where = f"device{'s' * (len(cards) > 1)} {format_id_list(cards)}"
+    because = f"{ranks} of {len(available)} logical NeuronCores, on {where}"
     if start is None:
-        return {VISIBLE: Value(format_id_list(row), f"{because}; no free row of cores starts at a multiple of {ranks}")}
+        because = f"{because}; no {ranks} free cores in a row start at a multiple of {ranks}"
+        return {VISIBLE: Value(format_id_list(row), because)}
     instead = ("all: the runtime would reserve cores that no rank uses, and no other server could use them",)
     if ranks > 1:
-        because = f"{because}; collectives need a row of cores that starts at a multiple of {ranks}"
+        because = f"{because}; ranks that exchange data need cores in a row that start at a multiple of {ranks}"
     return {VISIBLE: Value(format_id_list(row), because, instead if ranks < len(available) else ())}
 
 

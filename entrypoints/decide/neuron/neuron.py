@@ -87,7 +87,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     sequences = _sequences(fitted, effective, thresholds)
     case = NeuronCase(facts, model, given, thresholds, fitted, effective, sequences)
     values = {
-        "--dtype": Value("bfloat16", "Neuron supports float16 and bfloat16; bfloat16 has the range of every weight"),
+        "--dtype": Value("bfloat16", "Neuron supports it and float16, whose range some weights exceed"),
         **_lengths(case, length),
         **_ranks(fitted, given),
         **engine.settings(case),
@@ -152,8 +152,8 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
 
 
 _SEVERAL_SERVERS = (
-    "1, in as many servers behind a router: the vendor's remedy where data parallelism does not scale (Neuron SDK 2.32,"
-    " Llama 3 recipe, known issues)"
+    "1, and several servers behind a router: the vendor's remedy where data parallelism does not scale (Neuron SDK"
+    " 2.32, Llama 3 recipe, known issues)"
 )
 
 
@@ -182,7 +182,7 @@ def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
-        because = f"each rank is a logical NeuronCore, called device here; {values[TENSOR].because}"
+        because = f"one rank is one logical NeuronCore, and `device` means such a core here; {values[TENSOR].because}"
         if not given.intents.optimize:
             because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)
@@ -198,7 +198,7 @@ def _default_length(model: ModelFacts, given: UserFlags, thresholds: Thresholds)
     set_by_user = given.flag(LENGTH) or given.intents.input
     if set_by_user or geometry is None or geometry.max_length is None or geometry.max_length <= most:
         return model, None
-    because = "longer sequences are compiled only on request: set --max-model-len, or --input-range and --output-range"
+    because = "graphs for longer ones are compiled only if you set --max-model-len, or --input-range and --output-range"
     value = Value(
         str(most), because, (f"{geometry.max_length}, the model's own: more graphs, and more KV cache for each",)
     )
@@ -211,7 +211,8 @@ def _unknown_length(thresholds: Thresholds, engine: Engine) -> int | None:
 
 def _lengths(case: NeuronCase, shortened: Value | None) -> dict[str, Value]:
     """Set the length and the number of sequences: the graphs are compiled for both."""
-    batch = Value(str(case.sequences), "the graphs are compiled for this batch; the vendor's examples use 1 to 8")
+    because = "graphs are compiled for so many sequences at a time; the vendor's examples use 1 to 8"
+    batch = Value(str(case.sequences), because)
     values = {SEQUENCES: batch}
     if shortened is not None:
         return values | {LENGTH: shortened}
@@ -309,7 +310,7 @@ def _blocks(case: NeuronCase, length: int) -> dict[str, Value]:
         held = f"{counted(case.sequences, 'sequence')} of {length} tokens in blocks of {case.block}"
         size = "the best size of a KV cache block for the Neuron kernels with prefix caching"
         return {
-            BLOCKS: Value(str(blocks), f"{held}; the engine would overrun fewer"),
+            BLOCKS: Value(str(blocks), f"{held}; with fewer blocks the engine would write past the end of its cache"),
             BLOCK: Value(str(case.block), size),
         }
     because = "without prefix caching a block holds a whole sequence, so there is one block per sequence"

@@ -78,7 +78,7 @@ def test_vllm_neuron_uses_spare_cores_for_engines_and_nxd_inference_for_servers(
 
     assert engines * int(str(native.values["--tensor-parallel-size"].value)) == len(cores) == 64
     assert cores[:3] == ["0", "1", "2"]
-    assert "as many servers behind a router" in native.values["--data-parallel-size"].instead[-1]
+    assert "several servers behind a router" in native.values["--data-parallel-size"].instead[-1]
     assert "--data-parallel-size" not in values(TRN1, intents=Intents(optimize="throughput"))
 
 
@@ -141,7 +141,7 @@ def test_cores_without_a_row_are_taken_as_they_are() -> None:
     cores = tuple(Device(number, "trn1", GIB, 0, None, card=number // 2) for number in (1, 2, 3, 4))
 
     chosen = choose_cores(cores, cores[:4], 4)["NEURON_RT_VISIBLE_CORES"]
-    assert (chosen.value, "no free row" in chosen.because) == ("1-4", True)
+    assert (chosen.value, "no 4 free cores in a row" in chosen.because) == ("1-4", True)
 
 
 def test_wished_devices_and_visible_cores_limit_what_is_planned_with() -> None:
