@@ -163,9 +163,10 @@ def _diff(arguments: Arguments) -> int:
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return the facts, the model and the plan. Raises what reading the host and the model, and planning raise."""
     from entrypoints.model.hub import parse_hub
-    from entrypoints.model.read import Instead, read_model
+    from entrypoints.model.read import Instead, read_model, with_draft
     from entrypoints.model.revision import read_revision
     from entrypoints.plan.plan import command
+    from entrypoints.request.speculative import parse_drafting
     from entrypoints.request.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
@@ -183,12 +184,20 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     hub = hub._replace(caches=tuple(dict.fromkeys((*hub.caches, *more))))
     planning = arguments.verb == "plan"
     instead = Instead(arguments.model_config, env.get(KNOWN_MODELS, ""), no_weights=True) if planning else Instead()
-    model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"], instead)
+    loads = given.flag(LOAD_FORMAT) or "auto"
+    model = read_model(name, loads, hub, profile["converted_name"], instead)
     model = model._replace(revision=read_revision(name, hub))
+    drafting, draft = parse_drafting(given), None
+    if drafting.model:
+        draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
+        draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""))
+    if draft or drafting.own:
+        model = with_draft(model, draft)
     options = arguments.options
     plan = command(profile, facts, model, given, options.drain_timeout, options.stall)
-    if model.unanswered and not model.known_from:  # after what the host lacks, which no hub helps
-        raise EntrypointError(MODEL, model.unknown, f"{model.remedy}, or {_DESCRIBE if planning else _MOUNT}")
+    for each, instead_of_it in ((model, _DESCRIBE if planning else _MOUNT), (draft, _MOUNT)):
+        if each and each.unanswered and not each.known_from:  # after what the host lacks, which no hub helps
+            raise EntrypointError(MODEL, each.unknown, f"{each.remedy}, or {instead_of_it}")
     return facts, model, plan
 
 

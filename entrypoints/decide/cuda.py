@@ -15,6 +15,7 @@ from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.records import Decision
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
@@ -72,6 +73,7 @@ def rules(case: Case, dtype: Value) -> Rules:
         memory=case.facts.memory.total if unified else None,
         executors=numbers.words("executors"),
         chunk=_batch(case) or numbers.whole("activations_chunk"),
+        offload="" if unified else SHARED,
     )
 
 

@@ -15,6 +15,7 @@ from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.offload import PRIVATE
 from entrypoints.decide.parallelism.visible import chosen_by, restricted
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.facts.derived import derive
@@ -60,6 +61,7 @@ def rules(facts: Facts, thresholds: Thresholds, given: UserFlags) -> Rules:
         expert=experts_on_gpus(given),
         shortest_context=thresholds.whole("shortest_context"),
         latent_heads=() if free else tuple(map(int, thresholds.words("latent_heads"))),
+        offload=PRIVATE,
     )
 
 

@@ -13,6 +13,7 @@ from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.parallelism.experts import beside_adapters
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.parallelism.visible import chosen_by, restricted
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
@@ -51,6 +52,7 @@ def rules(thresholds: Thresholds) -> Rules:
         expert="needed",
         shortest_context=thresholds.whole("shortest_context"),
         executors=thresholds.words("executors"),
+        offload=SHARED,
     )
 
 

@@ -102,6 +102,8 @@ class Geometry(NamedTuple):
     compressed: float = 0.0
     """Entries per token of all layers that keep one entry for many tokens, in addition to their sliding windows."""
     rope: Rope = Rope()
+    draft: Geometry | None = None
+    """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -129,7 +131,12 @@ class Geometry(NamedTuple):
         full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * tokens
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
         entries = int(full) + sliding
-        return entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
+        own = entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
+        return own + self.draft_bytes(tokens, size, ranks, chunk)
+
+    def draft_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
+        """Return the part of these bytes that the layers take that draft tokens."""
+        return self.draft.kv_bytes(tokens, size, ranks, chunk) if self.draft else 0
 
 
 def parse_geometry(config: Config) -> tuple[Geometry | None, str]:

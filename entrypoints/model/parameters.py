@@ -6,6 +6,9 @@ biases and routers, a few thousandths together. The estimate is within 3 % for r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from entrypoints.model.config import Config, Table, as_list, size
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import parse_delta_net, parse_mamba
@@ -31,6 +34,35 @@ _BITS = {
 _SCALE_BITS = 16
 _FLOAT = 2
 """Bytes of a number that is not quantised."""
+
+
+class Linear(NamedTuple):
+    """Equal matrices of a model's layers."""
+
+    names: tuple[str, ...]
+    """As vLLM names the matrix, and the parts that it is merged of."""
+    layers: int
+    inputs: int
+    outputs: int
+    divided: str = ""
+    """Which side ranks divide: inputs, outputs; empty if each rank has all of it."""
+    slices: int = 1
+    """Parts that it is merged of, each of which an adapter changes on its own."""
+    experts: int = 0
+    """Routed experts of a layer that have one each; 0 for a matrix of the layer itself."""
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of all of them."""
+        return self.layers * (self.experts or 1) * self.inputs * self.outputs
+
+
+def linears(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
+    """Return all matrices that adapters can change: those of the layers, the embedding and the output."""
+    hidden, vocabulary = geometry.hidden, geometry.vocabulary
+    ends = (Linear((name,), 1, vocabulary, hidden) for name in ("embed_tokens", "lm_head"))
+    every = (*_layers(config, geometry), *_experts(config, geometry), *ends)
+    return tuple(linear for linear in every if linear.numbers)
 
 
 def estimate(config: Config, geometry: Geometry) -> Weights:
@@ -75,40 +107,62 @@ def _embeddings(config: Config, geometry: Geometry) -> int:
 
 def _rest(config: Config, geometry: Geometry) -> int:
     """Count the parameters of all layers without routed experts."""
-    attention = (geometry.layers - geometry.cacheless) * _attention(config.text, geometry)
+    return sum(linear.numbers for linear in _layers(config, geometry))
+
+
+def _layers(config: Config, geometry: Geometry) -> Iterator[Linear]:
+    """Yield the matrices of all layers without routed experts."""
     state_layers = config.pattern.count("M") if config.pattern else geometry.cacheless
-    states = _state_projections(config.text, geometry) * state_layers
     sparse = _sparse_layers(config, geometry)
     dense = max(0, _feed_forward_layers(config, geometry) - sparse)
-    feed_forward = _matrices(config) * geometry.hidden * (geometry.intermediate or 4 * geometry.hidden)
-    return attention + states + dense * feed_forward + sparse * _shared(config, geometry)
+    yield from _attention(config.text, geometry, geometry.layers - geometry.cacheless)
+    yield Linear(("in_proj",), state_layers, geometry.hidden, _state_width(config.text, geometry), "outputs")
+    yield from _feed_forward(config, geometry, dense, geometry.intermediate or 4 * geometry.hidden)
+    yield from _feed_forward(config, geometry, sparse, _shared_width(config, geometry))
+    yield Linear(("latent_proj",), 2 * sparse, geometry.hidden, _narrower(config.text))
 
 
-def _matrices(config: Config) -> int:
-    """Return the matrices of a feed-forward part: a gated one has three."""
-    return 2 if config.family in _PLAIN else 3
+def _feed_forward(
+    config: Config, geometry: Geometry, layers: int, width: int, experts: int = 0
+) -> tuple[Linear, Linear]:
+    """Return the two matrices of a feed-forward part; a gate is merged with the first."""
+    slices = 1 if config.family in _PLAIN else 2
+    hidden = (_narrower(config.text) or geometry.hidden) if experts else geometry.hidden
+    names = ("experts",) if experts else ()
+    up = (*names, "gate_up_proj", "gate_proj", "up_proj")
+    return (
+        Linear(up, layers, hidden, slices * width, "outputs", slices, experts),
+        Linear((*names, "down_proj"), layers, width, hidden, "inputs", 1, experts),
+    )
 
 
-def _attention(text: Table, geometry: Geometry) -> int:
-    """Count the parameters of one layer's attention."""
-    hidden, heads = geometry.hidden, geometry.heads
+def _attention(text: Table, geometry: Geometry, layers: int) -> Iterator[Linear]:
+    """Yield the matrices of the layers' attention."""
+    hidden, heads, width = geometry.hidden, geometry.heads, geometry.head_size
     if not geometry.latent:
-        return 2 * hidden * geometry.head_size * (heads + geometry.kv_heads)
+        merged = ("qkv_proj", "q_proj", "k_proj", "v_proj")
+        yield Linear(merged, layers, hidden, (heads + 2 * geometry.kv_heads) * width, "outputs", 3)
+        yield Linear(("o_proj",), layers, heads * width, hidden, "inputs")
+        return
     rope, plain, value = size(text, "qk_rope_head_dim"), size(text, "qk_nope_head_dim"), size(text, "v_head_dim")
     low, latent = size(text, "q_lora_rank"), geometry.latent - rope
-    queries = low * (hidden + heads * (plain + rope)) if low else hidden * heads * (plain + rope)
-    return queries + hidden * geometry.latent + latent * heads * (plain + value) + heads * value * hidden
+    if low:
+        yield Linear(("fused_qkv_a_proj", "q_a_proj"), layers, hidden, low)
+    yield Linear(("q_b_proj", "q_proj"), layers, low or hidden, heads * (plain + rope), "outputs")
+    yield Linear(("fused_qkv_a_proj", "kv_a_proj_with_mqa"), layers, hidden, geometry.latent)
+    yield Linear(("kv_b_proj",), layers, latent, heads * (plain + value), "outputs")
+    yield Linear(("o_proj",), layers, heads * value, hidden, "inputs")
 
 
-def _state_projections(text: Table, geometry: Geometry) -> int:
-    """Count the parameters that feed one layer's state."""
+def _state_width(text: Table, geometry: Geometry) -> int:
+    """Return the outputs of the matrices that feed one layer's state."""
     net = parse_delta_net(text)
     keys = net.key_heads * net.key_size
     if keys:
-        return geometry.hidden * (2 * keys + 3 * net.value_heads * net.value_size)
+        return 2 * keys + 3 * net.value_heads * net.value_size
     mamba = parse_mamba(text)
     inner = mamba.heads * mamba.head_size or mamba.expand * geometry.hidden
-    return geometry.hidden * (3 * inner + 2 * mamba.state * mamba.groups)
+    return 3 * inner + 2 * mamba.state * mamba.groups
 
 
 def _feed_forward_layers(config: Config, geometry: Geometry) -> int:
@@ -132,8 +186,12 @@ def _sparse_layers(config: Config, geometry: Geometry) -> int:
 
 def _expert_numbers(config: Config, geometry: Geometry) -> int:
     """Count the parameters of all routed experts."""
-    one = _matrices(config) * (_narrower(config.text) or geometry.hidden) * geometry.expert_width
-    return _sparse_layers(config, geometry) * geometry.experts * one
+    return sum(linear.numbers for linear in _experts(config, geometry))
+
+
+def _experts(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
+    layers = _sparse_layers(config, geometry)
+    return _feed_forward(config, geometry, layers, geometry.expert_width, geometry.experts) if layers else ()
 
 
 def _narrower(text: Table) -> int:
@@ -141,16 +199,14 @@ def _narrower(text: Table) -> int:
     return size(text, "moe_latent_size", "routed_expert_hidden_size")
 
 
-def _shared(config: Config, geometry: Geometry) -> int:
-    """Count the parameters of one layer's experts that serve every token, and of the routed experts' projections."""
+def _shared_width(config: Config, geometry: Geometry) -> int:
+    """Return the width of one layer's experts that serve every token."""
     text, width = config.text, geometry.expert_width
     if config.family.startswith("llama4"):
-        shared = width
-    else:
-        shared = size(text, "shared_expert_intermediate_size", "shared_intermediate_size",
-                      "moe_shared_expert_intermediate_size")  # fmt: skip
-        shared = shared or width * size(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-    return geometry.hidden * (_matrices(config) * shared + 2 * _narrower(text))
+        return width
+    shared = size(text, "shared_expert_intermediate_size", "shared_intermediate_size",
+                  "moe_shared_expert_intermediate_size")  # fmt: skip
+    return shared or width * size(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 
 def _vision(tower: Table) -> int:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.redact import redact_value
-from entrypoints.model.config import Config, Table, parse_config
+from entrypoints.model.config import Config, Table, parse_config, size
 from entrypoints.model.files import parse_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
 from entrypoints.model.hub import Hub, NotAnswered, Refused, fetch, not_found, snapshot
 from entrypoints.model.multimodal_encoders import Tower, parse_towers
-from entrypoints.model.parameters import estimate, shares
+from entrypoints.model.parameters import Linear, estimate, linears, shares
 from entrypoints.model.weights import (
     INDEX,
     SINGLE,
@@ -36,6 +36,10 @@ _MISTRAL = "params.json"
 """Mistral's own name and layout of config.json."""
 _READ_AS_IT_IS = ("auto", "safetensors", "pt", "hf", "mistral")
 """Values of --load-format with which vLLM loads the weights from the folder as they are."""
+
+
+_PREDICTORS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+"""vLLM 0.32's config/speculative.py, hf_config_override."""
 
 
 class Instead(NamedTuple):
@@ -102,6 +106,12 @@ class ModelFacts(NamedTuple):
     """Sizes that the configuration leaves to its family's defaults, each as `key=value`."""
     conversion: str = ""
     """How the weights change while loading, for reasons; empty if they stay as they are."""
+    linears: tuple[Linear, ...] = ()
+    """The matrices that adapters can change."""
+    predictors: int = 0
+    """Layers of the model itself that can draft tokens (multi-token prediction)."""
+    draft: ModelFacts | None = None
+    """The model that drafts tokens for this one."""
 
 
 def read_model(
@@ -195,6 +205,22 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
         return _unanswered(name, why, str(error), "set HTTPS_PROXY or HF_ENDPOINT")
 
 
+def with_draft(model: ModelFacts, draft: ModelFacts | None) -> ModelFacts:
+    """Return a model whose tokens another one drafts, or with None its own layers (multi-token prediction).
+
+    Heads that keep no KV cache (Medusa, an MLP speculator) have no geometry.
+    """
+    geometry = model.geometry
+    if geometry is None:
+        return model._replace(draft=draft)
+    if draft is None:
+        plain = geometry._replace(sliding_layers=0, cacheless=0, states=0, index_bytes=0, compressed=0.0)
+        drafting: Geometry | None = plain._replace(layers=model.predictors or 1)
+    else:
+        drafting = draft.geometry
+    return model._replace(draft=draft, geometry=geometry._replace(draft=drafting))
+
+
 def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     """Return what the configuration tells."""
     method, bits, group, reordered = config.quantization
@@ -206,9 +232,11 @@ def parse_model(name: str, config: Config, where: str) -> ModelFacts:
         geometry, unknown = parse_geometry(config)
         facts = facts._replace(geometry=geometry, unknown=unknown, towers=parse_towers(config))
         experts, linear = shares(config, geometry) if geometry else (0.0, 0.0)
+        matrices = linears(config, geometry) if geometry else ()
+        predictors = size(config.text, *_PREDICTORS)
     except ValueError as error:
         return facts._replace(geometry=None, problem=f"{where}: {error}")
-    return facts._replace(expert_share=experts, linear_share=linear)
+    return facts._replace(expert_share=experts, linear_share=linear, linears=matrices, predictors=predictors)
 
 
 def _unknown(name: str, why: str) -> ModelFacts:

@@ -9,6 +9,7 @@ from entrypoints.accelerators import decide_module
 from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
 from entrypoints.checks.findings import INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
+from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import exported
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
@@ -38,11 +39,15 @@ from entrypoints.request.flags import (
     ADDRESS,
     API_KEY_VARIABLE,
     HIGHEST_PORT,
+    KV_OFFLOAD,
+    KV_TRANSFER,
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
     USE_MODELSCOPE,
 )
+from entrypoints.request.intents import OFFLOAD_CACHE
+from entrypoints.request.roles import SERVE
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
@@ -71,6 +76,7 @@ def command(
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     loaded = loading.as_loaded(profile["thresholds"], model, given)
     decision = decide(profile, facts, loaded, given)
+    _check_offload(profile, given, decision.values)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
     defaults |= guard.defaults(model, given, exported)
@@ -116,6 +122,18 @@ def command(
         before=ranks[across.rank].before if across else (),
         group=over.group(across, decision.values, given) if across else None,
     )
+
+
+def _check_offload(profile: Mapping[str, Any], given: UserFlags, decided: Mapping[str, Value]) -> None:
+    """Raise USAGE if a KV cache in the host's memory is asked for that this server cannot have."""
+    if not given.intents.offload or KV_OFFLOAD in given.flags:
+        return
+    if KV_OFFLOAD not in decided:
+        message = f"{OFFLOAD_CACHE}: {profile['variant']} cannot keep the KV cache in the host's memory"
+        raise EntrypointError(USAGE, message, "leave the flag out")
+    if given.role.name != SERVE or KV_TRANSFER in given.flags:  # vLLM's config/vllm.py would replace the connector
+        other = KV_TRANSFER if given.role.name == SERVE else f"--role {given.role.name}"
+        raise EntrypointError(USAGE, f"{OFFLOAD_CACHE} and {other}: both set how the KV cache is moved", "give one")
 
 
 def _rank(

@@ -54,7 +54,13 @@ CACHE_TYPE = "--kv-cache-dtype"
 BLOCK = "--block-size"
 BLOCKS = "--num-gpu-blocks-override"
 OFFLOAD = "--cpu-offload-gb"
+KV_OFFLOAD = "--kv-offloading-size"
+KV_BACKEND = "--kv-offloading-backend"
 PREFIXES = "--enable-prefix-caching"
+SPECULATION = "--speculative-config"
+ADAPTERS_AT_ONCE = "--max-loras"
+ADAPTER_RANK = "--max-lora-rank"
+ADAPTER_TARGETS = "--lora-target-modules"
 EAGER = "--enforce-eager"
 GRAPHS = "--compilation-config"
 OPTIMIZATION = "--optimization-level"
@@ -91,6 +97,7 @@ SHORT: Mapping[str, str] = {
     "-dpp": RPC_PORT,
     "-q": QUANTIZATION,
     "-O": OPTIMIZATION,
+    "-sc": SPECULATION,
 }
 """vLLM's short forms."""
 
@@ -126,6 +133,7 @@ RANGES: Mapping[str, Range] = {
     CACHE_BYTES: Range(unit="bytes"),
     UTILISATION: Range(0, most=1, whole=False, least_too=False),
     OFFLOAD: Range(0, "GiB", whole=False),
+    KV_OFFLOAD: Range(0, "GiB", whole=False),
     "--swap-space": Range(0, "GiB", whole=False),
     "--node-rank": Range(0),
     "--data-parallel-rank": Range(0),
@@ -133,7 +141,8 @@ RANGES: Mapping[str, Range] = {
     "--prefill-context-parallel-size": Range(unit="devices"),
     "--decode-context-parallel-size": Range(unit="devices"),
     "--max-parallel-loading-workers": Range(unit="workers"),
-    "--max-loras": Range(unit="adapters"),
+    ADAPTERS_AT_ONCE: Range(unit="adapters"),
+    ADAPTER_RANK: Range(most=512),
     "--max-logprobs": Range(0, words=("-1",)),
     "--stream-interval": Range(unit="tokens"),
     "--long-prefill-token-threshold": Range(0, "tokens"),

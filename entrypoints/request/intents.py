@@ -13,6 +13,8 @@ Request = tuple[int, int, float]
 
 AIMS = ("latency", "throughput")
 
+OFFLOAD_CACHE = "--offload-kv-cache"
+
 INTENTS = {
     "--input-range": ("MIN,MAX", "Tokens of the shortest and the longest prompt"),
     "--output-range": ("MIN,MAX", "Tokens of the shortest and the longest answer"),
@@ -20,6 +22,7 @@ INTENTS = {
     "--optimize": ("AIM", "Goal: latency (of one answer) or throughput (of all answers)"),
     "--devices": ("LIST", "Devices to use, such as 0-3,6, numbered as in `facts`"),
     "--hot-spot": ("N,TOKENS", "Warm up graphs for at least N requests of this length at the same time"),
+    OFFLOAD_CACHE: ("", "Keep the KV cache of earlier requests in the host's memory, in what is free of it"),
     "--workload": ("FILE", "Lengths of real requests: JSON lines, CSV, or a server's /metrics"),
 }
 """Flag → the name of its value, and its help text."""
@@ -38,6 +41,8 @@ class Intents(NamedTuple):
     devices: tuple[int, ...] | None = None
     hot: tuple[int, int] | None = None
     """Requests at the same time, and tokens of each prompt, that a start prepares for."""
+    offload: bool = False
+    """Whether the host's memory keeps the KV cache of earlier requests."""
     workload_file: str = ""
     workload: tuple[Request, ...] = ()
     """The content of `workload_file`, which is read when a plan is made."""
@@ -68,6 +73,7 @@ def parse_intents(values: Mapping[str, str]) -> Intents:
         optimize=aim,
         devices=_devices(values, "--devices"),
         hot=_pair(values, "--hot-spot"),
+        offload=OFFLOAD_CACHE in values,
         workload_file=values.get("--workload", ""),
     )
 

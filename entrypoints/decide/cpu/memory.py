@@ -15,7 +15,9 @@ from entrypoints.decide.cpu import rank_memory as mem
 from entrypoints.decide.cpu.binding import Layout
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.demand import Demand, read_demand
+from entrypoints.decide.parallelism.extras import read_extras
 from entrypoints.decide.parallelism.multimodal import encoder, read_inputs
+from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.request.flags import CACHE_BYTES, LENGTH, UTILISATION
@@ -80,6 +82,9 @@ def _load(case: Case, layout: Layout, size: int) -> mem.Load:
     step = mem.activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
     towers = encoder(case.model, read_inputs(case.given, tokens), size)
     step = max(step, towers.activations) + towers.cache
+    extras, split = read_extras(case.given), Split(layout.tensor)
+    share = layout.tensor / layout.shards  # of the layers, in each stage of a pipeline
+    step += extras.draft_bytes(case.model, layout.tensor, size) + extras.adapter_bytes(case.model, split, size, share)
     return mem.load(case.model.weights, size, layout.shards, len(layout.ranks), step)
 
 

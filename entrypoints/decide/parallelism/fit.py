@@ -19,11 +19,12 @@ from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_cas
 from entrypoints.decide.parallelism.hosts import FABRIC
 from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
 from entrypoints.decide.parallelism.objective import choose, ranked
+from entrypoints.decide.parallelism.offload import choose_offload
 from entrypoints.decide.parallelism.reasons import over_hosts, parallelism
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.decide.records import does_not_fit, gib
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, EXECUTOR, LENGTH, LOCAL, NODES, SEQUENCES, UTILISATION
+from entrypoints.request.flags import BATCHED, EXECUTOR, KV_OFFLOAD, LENGTH, LOCAL, NODES, SEQUENCES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
 __all__ = ["Fit", "Rules", "fit"]
@@ -78,6 +79,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         **_utilisation(case),
         **_executor(case, choice.split),
         **over_hosts(case, choice),
+        **_offload(case, choice, devices),
     }
     unset = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
     chosen = unset.get(SEQUENCES)
@@ -195,6 +197,13 @@ def _utilisation(case: FitCase) -> dict[str, Value]:
         because = f"other processes hold memory: {share:.0%} is free, and vLLM refuses to start with a larger share"
         more = f"{case.rules.usable:g}: more than is free"
     return {UTILISATION: Value(f"{share:g}", because, (more, "less: the KV cache would hold fewer tokens"))}
+
+
+def _offload(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> dict[str, Value]:
+    """Choose the size of the KV cache in the host's memory, if the user asks for one. Raises HOST."""
+    if not (case.given.intents.offload and case.rules.offload) or KV_OFFLOAD in case.given.flags:
+        return {}
+    return choose_offload(case.facts, devices, max(1, choice.split.data), case.rules.offload)
 
 
 def _executor(case: FitCase, split: Split) -> dict[str, Value]:

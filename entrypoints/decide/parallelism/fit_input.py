@@ -8,6 +8,7 @@ from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.parallelism.demand import Demand, read_demand
 from entrypoints.decide.parallelism.devices import Pool, choose_pool, free_memory, numbers, widest
+from entrypoints.decide.parallelism.extras import Extras, read_extras
 from entrypoints.decide.parallelism.hosts import count_hosts, link_between
 from entrypoints.decide.parallelism.memory_use import DeviceMemory, KvCache
 from entrypoints.decide.parallelism.multimodal import Encoder, encoder, read_inputs
@@ -52,6 +53,7 @@ class FitCase(NamedTuple):
     cache: KvCache | None
     """None if only vLLM knows the size of the model's KV cache."""
     demand: Demand
+    extras: Extras = Extras()
 
     @property
     def loaded(self) -> int:
@@ -93,6 +95,7 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         _memory(facts, pool, given, rules, encoder(model, read_inputs(given, step), rules.element)),
         _cache(model, given, rules),
         demand,
+        read_extras(given),
     )
 
 

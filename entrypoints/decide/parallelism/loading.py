@@ -57,6 +57,8 @@ def notices(
     """Yield what the user should know of sizes that no file states, and of weights that change while loading."""
     if model.filled:
         yield notice("PLAN-110", ", ".join(model.filled), "sizes in config.json")
+    if model.draft and model.draft.weights is None:
+        yield notice("PLAN-114", model.draft.name, "a draft model whose size is known")
     method = given.flag(QUANTIZATION)
     floating = model.weights is not None and not model.weights.other
     if method and floating and not model.quantization and method not in _methods(thresholds, QUANTIZED):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.memory_use import peak_of_rank, weights_of_rank
+from entrypoints.decide.parallelism.memory_use import peak_of_rank, stage_share, weights_of_rank
 from entrypoints.decide.parallelism.multimodal import Encoder
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import gib
@@ -30,16 +30,22 @@ class DeviceRoom(NamedTuple):
     """The part of `other` that images or recordings take."""
     peak: int = 0
     """Weights while loading, if these are more than afterwards."""
+    draft: int = 0
+    """The part of `other` that the draft model's weights take."""
+    adapters: int = 0
+    """The part of `other` that the slots of LoRA adapters take."""
 
     def describe(self) -> str:
         """Return the figures as a part of a sentence."""
         peak = f", {gib(self.peak)} until all are loaded" if self.peak else ""
         changed = f" ({self.conversion}{peak})" if self.conversion else ""
-        other = f"runtime and activations take {gib(self.other)}"
+        other = f"runtime and activations take {gib(self.other - self.draft - self.adapters)}"
         if self.encoder.kind:
             most = gib(self.encoder.cache + self.encoder.activations)
             other = f"{other}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
-        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed} and {other}"
+        more = f", the draft model takes {gib(self.draft)}" if self.draft else ""
+        more += f", LoRA adapters take {gib(self.adapters)}" if self.adapters else ""
+        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed}{more} and {other}"
 
 
 class Choice(NamedTuple):
@@ -80,7 +86,12 @@ def room(case: FitCase, split: Split) -> DeviceRoom:
     """Return how the memory of the fullest device is used."""
     model, rules, memory = case.model, case.rules, case.memory
     weights = max(0, weights_of_rank(model, rules, split) - memory.offload)
-    other = rules.reserved + max(rules.activations, memory.encoder.activations) + memory.encoder.cache
+    draft = case.extras.draft_bytes(model, split.tensor, rules.element)
+    share = stage_share(model.geometry, split.pipeline)
+    adapters = case.extras.adapter_bytes(model, split, rules.element, share)
+    other = (
+        rules.reserved + max(rules.activations, memory.encoder.activations) + memory.encoder.cache + draft + adapters
+    )
     usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
     left = usable - weights - other
     peak = peak_of_rank(model, rules, split)
@@ -88,7 +99,7 @@ def room(case: FitCase, split: Split) -> DeviceRoom:
         left = min(left, usable - peak - rules.reserved)
     if memory.cache is not None:
         left = memory.cache if memory.cache <= left else left - memory.cache
-    return DeviceRoom(usable, weights, other, left, model.conversion, memory.encoder, peak)
+    return DeviceRoom(usable, weights, other, left, model.conversion, memory.encoder, peak, draft, adapters)
 
 
 # --- what a choice holds --------------------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ class KvCache(NamedTuple):
         """Return the bytes of one sequence, in whole blocks."""
         whole = -(-tokens // self.block) * self.block
         one = self.geometry.kv_bytes(whole, self.element, split.tensor, self.chunk)
-        return int(one * stage_share(self.geometry, split.pipeline))
+        draft = self.geometry.draft_bytes(whole, self.element, split.tensor, self.chunk)  # the last stage has all of it
+        return int((one - draft) * stage_share(self.geometry, split.pipeline)) + draft
 
     def tokens(self, left: int, length: int, split: Split) -> int:
         """Return the number of tokens that fit in sequences of this length."""

@@ -64,6 +64,8 @@ class Rules(NamedTuple):
     """How the stack serves on several hosts (hosts.Reach.ways)."""
     link: str = ""
     """The link between hosts that the devices themselves have (hosts.Reach.link)."""
+    offload: str = ""
+    """How vLLM keeps a KV cache in the host's memory (offload.SHARED, offload.PRIVATE); empty if it cannot."""
 
 
 class Split(NamedTuple):

@@ -1,0 +1,80 @@
+"""The size of the host's memory that keeps the KV cache of earlier requests (--offload-kv-cache). Pure.
+
+vLLM 0.32 keeps it, for each engine, in one file of /dev/shm that all ranks map, on ROCm in memory of each rank; a start
+fails if the file is larger than what is free (v1/kv_offload/cpu/spec.py, shared_offload_region.py).
+--kv-offloading-size is in GiB, for all ranks of an engine together (config/cache.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.records import Device, Facts, Value
+from entrypoints.core.text import counted
+from entrypoints.core.units import GIB
+from entrypoints.decide.records import gib
+from entrypoints.request.flags import KV_BACKEND, KV_OFFLOAD
+
+SHARED, PRIVATE = "shared", "private"
+"""Values of Rules.offload: one file in /dev/shm for each engine, or memory of each rank."""
+_OF_MEMORY = 0.5
+"""Share of the free memory. The rest is for the processes, which take some GiB each, and for the files of the weights,
+which loading keeps in the page cache."""
+_OF_FILES = 0.9
+"""Share of the free space of /dev/shm. The rest is for messages between ranks."""
+
+
+class Pool(NamedTuple):
+    """Memory that limits the size."""
+
+    name: str
+    free: float
+    """Bytes for each engine."""
+    share: float = _OF_MEMORY
+
+    @property
+    def most(self) -> int:
+        """Bytes that may be taken for each engine."""
+        return int(self.share * self.free)
+
+
+def choose_offload(facts: Facts, devices: tuple[Device, ...], engines: int, kind: str) -> dict[str, Value]:
+    """Choose the size for each engine, by the pool that has least for it. Raises HOST if that is too small.
+
+    `devices` are those of all engines of this host, in their order.
+    """
+    pool = min(_pools(facts, devices, engines, kind), key=lambda pool: pool.most)
+    found = f"{pool.name} has {gib(int(pool.free))} free for each of {counted(engines, 'engine')}"
+    if pool.most < GIB:
+        hint = "give the container more memory and a larger --shm-size, or leave the flag out"
+        message = f"--offload-kv-cache: {found}, and {pool.share:.0%} of it is less than 1 GiB"
+        raise EntrypointError(HOST, message, hint)
+    because = f"{found}, the least of all limits; {1 - pool.share:.0%} of it stays for other uses"
+    own = "vLLM's own way, which needs no other server"
+    return {KV_OFFLOAD: Value(str(pool.most // GIB), because), KV_BACKEND: Value("native", own)}
+
+
+def _pools(facts: Facts, devices: tuple[Device, ...], engines: int, kind: str) -> Iterator[Pool]:
+    limit, shm = facts.cgroup.memory_limit, facts.mounts.get("shm")
+    yield Pool("the host", facts.memory.available / engines)
+    yield from _near(facts, devices, engines)
+    if limit is not None and limit < facts.memory.total:
+        yield Pool("the container's memory limit", max(0, limit - facts.cgroup.memory_used) / engines)
+    if kind == SHARED and shm is not None and shm.exists:
+        yield Pool(shm.path, shm.free / engines, _OF_FILES)
+
+
+def _near(facts: Facts, devices: tuple[Device, ...], engines: int) -> Iterator[Pool]:
+    """Yield the part of each engine in the free memory of the NUMA nodes of its devices, if these are known."""
+    free = {node.id: node.memory_free for node in facts.nodes if node.memory_total}
+    each = max(1, len(devices) // engines)
+    homes = [{device.node for device in devices[start : start + each]} for start in range(0, each * engines, each)]
+    sharing = Counter(node for home in homes for node in home)
+    if len(free) > 1 and sharing.keys() <= free.keys():
+        for home in homes:
+            nodes = tuple(node for node in home if node is not None)
+            yield Pool(f"NUMA node {format_id_list(nodes)}", sum(free[node] / sharing[node] for node in nodes))

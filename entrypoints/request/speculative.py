@@ -1,0 +1,70 @@
+"""The draft model that the user's flags name for speculative decoding. Pure.
+
+Source: vLLM 0.32's config/speculative.py (SpeculativeConfig.__post_init__) and engine/arg_utils.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import parse_json
+from entrypoints.request.flags import SPECULATION
+from entrypoints.request.vllm_flags import UserFlags
+
+_FIELDS = {"method": "--spec-method", "model": "--spec-model"}
+"""Fields that have a flag of their own too."""
+_WITHOUT_A_MODEL = ("ngram", "[ngram]", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
+_OWN = "mtp"
+"""The method whose layers are a part of the model itself; each family also has a name that ends in it."""
+_CLASS = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+"""A proposer of the user's own, as a Python name."""
+
+
+class Drafting(NamedTuple):
+    """What computes the tokens that the model then checks."""
+
+    model: str = ""
+    """The folder or hub id of the draft model; empty if there is none."""
+    revision: str | None = None
+    ranks: int | None = None
+    """Ranks that share the draft model, if the user sets it: 1, or as many as share the model."""
+    own: bool = False
+    """Whether layers of the model itself compute them."""
+
+
+def parse_drafting(given: UserFlags) -> Drafting:
+    """Return the draft model of --speculative-config, of its fields as flags, or of --spec-model. Raises USAGE."""
+    fields = _fields(given)
+    method, model = str(fields.get("method") or ""), str(fields.get("model") or "")
+    if method.endswith(_OWN):
+        return Drafting(own=True)
+    if method in _WITHOUT_A_MODEL or model in ("", *_WITHOUT_A_MODEL) or re.fullmatch(_CLASS, model):
+        return Drafting()
+    ranks, revision = str(fields.get("draft_tensor_parallel_size") or ""), fields.get("revision")
+    return Drafting(
+        model, str(revision) if revision else None, int(ranks) if re.fullmatch("[1-9][0-9]{0,5}", ranks) else None
+    )
+
+
+def _fields(given: UserFlags) -> dict[str, Any]:
+    text = given.flag(SPECULATION) or "{}"
+    try:
+        fields = parse_json(text)
+    except ValueError as error:
+        raise _invalid(text, str(error)) from error
+    if not isinstance(fields, dict):
+        raise _invalid(text, f"found a {type(fields).__name__}")
+    named = {name.replace("-", "_"): value for name, value in fields.items()}
+    prefix = f"{SPECULATION}."
+    dotted = {
+        name[len(prefix) :].replace("-", "_"): given.flag(name) for name in given.flags if name.startswith(prefix)
+    }
+    own = {field: given.flag(flag) for field, flag in _FIELDS.items() if flag in given.flags}
+    return {**named, **dotted, **own}
+
+
+def _invalid(text: str, why: str) -> EntrypointError:
+    hint = f"""write a JSON object, such as {SPECULATION} '{{"model": "FOLDER", "num_speculative_tokens": 3}}'"""
+    return EntrypointError(USAGE, f"{SPECULATION} {text[:80]}: {why}", hint)
