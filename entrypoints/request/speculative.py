@@ -55,7 +55,7 @@ def _fields(given: UserFlags) -> dict[str, Any]:
     except ValueError as error:
         raise _invalid(text, str(error)) from error
     if not isinstance(fields, dict):
-        raise _invalid(text, f"found a {type(fields).__name__}")
+        raise _invalid(text, "expected an object")
     named = {name.replace("-", "_"): value for name, value in fields.items()}
     prefix = f"{SPECULATION}."
     dotted = {

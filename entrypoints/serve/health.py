@@ -1,7 +1,8 @@
 """Checks whether the server is ready and its answers are right: the verb `health`, and the known answer. IO.
 
 Tokens are right if prefill and decode agree on them, and if a model with a recorded answer gives that answer. Prefill
-and decode run different kernels over the same weights, so a wrong kernel, layout or cache makes them disagree.
+and decode run different kernels over the same weights, so a wrong kernel, layout or cache makes them disagree. A server
+that generates no text is asked for vectors, scores or classes instead (pooled.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from entrypoints.core.text import tell
 from entrypoints.host.processes import command_line
 from entrypoints.request.flags import ADDRESS, PORT
 from entrypoints.request.network import parse_port
+from entrypoints.serve import pooled
 from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint, parse_url
 
 STATUS_PORT = 8001
@@ -69,6 +71,10 @@ class AnswerVerdict(NamedTuple):
 
 class Refused(Exception):  # noqa: N818 -- an answer, not an error
     """The server does not support this request with this model or these flags; not a wrong answer."""
+
+
+class Absent(Refused):
+    """The server does not have this route."""
 
 
 class Forbidden(Exception):  # noqa: N818 -- as above
@@ -147,7 +153,7 @@ def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerV
 
     try:
         name = _model_name(ask)
-        for comparison in (_prefill_with_decode, _recorded_answer):
+        for comparison in (_computed_twice, _recorded_answer):
             wrong, note = _run_comparison(comparison, ask, name, profile, config)
             if wrong:
                 return AnswerVerdict(WRONG, wrong, tuple(notes))
@@ -183,6 +189,25 @@ def _run_comparison(
         return comparison(ask_server, name, profile, config)
     except Refused as refusal:
         return "", f"not compared: {refusal}"
+
+
+def _computed_twice(ask_server: Ask, name: str, profile: Mapping[str, Any], config: str) -> tuple[str, str]:
+    try:
+        return _prefill_with_decode(ask_server, name, profile, config)
+    except Absent as absent:
+        return _pooled_twice(ask_server, name, str(absent))
+
+
+def _pooled_twice(ask_server: Ask, name: str, generates: str) -> tuple[str, str]:
+    """Compare two answers of the first route that the server has. Raises Refused with `generates` if it has none."""
+    for route in pooled.ROUTES:
+        question = {"model": name, **route.question}
+        try:
+            first, second = (_answered(ask_server(route.path, question), route.path) for _ in range(2))
+        except Refused:
+            continue
+        return pooled.disagreement(route, json.loads(first.body), json.loads(second.body))
+    raise Refused(generates)
 
 
 def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any], config: str) -> tuple[str, str]:
@@ -263,7 +288,7 @@ def _answered(reply: Reply, path: str) -> Reply:
     if reply.status in (401, 403):
         raise Forbidden(f"{path} answers {reply.status}; give the key in VLLM_API_KEY or --api-key, not in a file")
     if reply.status in (404, 405):
-        raise Refused(f"this is not a generating model: {path} answers {reply.status} {message}")
+        raise Absent(f"this is not a generating model: {path} answers {reply.status} {message}")
     if reply.status in (400, 422, 501):
         raise Refused(f"{path} answers {reply.status} {message}")
     raise Unreachable(f"{path} answers {reply.status} {message}")

@@ -69,6 +69,8 @@ def server(answers: Mapping[str, Reply]) -> Ask:
         assert question["model"] == "m"
         if path == "/v1/chat/completions":
             return reply({"choices": [{"message": {"content": "It is Paris."}}]})
+        if path != "/v1/completions":
+            return reply({"detail": "Not Found"}, 404)
         if "prompt_logprobs" in question:
             assert question["prompt"] == [1, 2, *TOKEN_IDS]
             return reply({"choices": [{"prompt_logprobs": [None, {}, *prefilled()]}]})

@@ -1,0 +1,100 @@
+"""Vectors, scores and classes of a server that generates no text, with prepared replies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from entrypoints.serve.client import Reply
+from entrypoints.serve.health import RIGHT, UNANSWERED, WRONG, AnswerVerdict, compare
+
+VECTORS = [[0.6, -0.8, 0.0], [0.1, 0.2, 0.97]]
+KEYS = {"/v1/embeddings": "embedding", "/score": "score", "/classify": "probs", "/pooling": "data"}
+
+
+def verdict(path: str, *answers: Any, status: int = 404) -> AnswerVerdict:
+    """Compare the answers of a server that has only this route; the last one is repeated."""
+    left = list(answers)
+
+    def ask(asked: str, question: Mapping[str, Any] | None) -> Reply:
+        if asked == "/v1/models":
+            return Reply(200, b'{"data": [{"id": "m"}]}')
+        if asked != path:
+            return Reply(status if asked != "/v1/completions" else 404, b'{"detail": "Not Found"}')
+        assert question
+        assert question["model"] == "m"
+        values = left.pop(0) if len(left) > 1 else left[0]
+        data = [{"index": index, KEYS[path]: value} for index, value in enumerate(values)]
+        return Reply(200, json.dumps({"data": data}).encode())
+
+    return compare(ask, {}, "")
+
+
+@pytest.mark.parametrize("status", [404, 405, 400, 501])
+@pytest.mark.parametrize(
+    ("path", "values", "note"),
+    [
+        ("/v1/embeddings", VECTORS, "a vector of 3 numbers"),
+        ("/score", [0.9, 0.00001], "a score of 1 number"),
+        ("/classify", [[0.9, 0.1], [0.9, 0.1]], "a class of 2 numbers"),
+        ("/pooling", [[[0.5, 0.1], [0.2, 0.3]], [[0.5, 0.1]]], "an output of 4 numbers"),
+    ],
+)
+def test_equal_answers_are_right_and_the_note_says_what_they_are(
+    path: str, values: Any, note: str, status: int
+) -> None:
+    found = verdict(path, values, status=status)
+
+    assert (found.outcome, found.generates) == (RIGHT, False)
+    assert found.notes[0] == f"{path} gives equal answers to equal requests: {note} for each text"
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "second", "said"),
+    [
+        (
+            "/v1/embeddings",
+            VECTORS,
+            [[0.6, -0.78, 0.0], VECTORS[1]],
+            "text 0: equal requests give numbers that are 0.02",
+        ),
+        ("/v1/embeddings", [[0.6, None, 0.0], VECTORS[1]], None, "text 0: found nan, expected finite numbers"),
+        ("/v1/embeddings", [VECTORS[0], [0.1, float("inf"), 0]], None, "text 1: found inf, expected finite numbers"),
+        ("/v1/embeddings", VECTORS, [VECTORS[0], [1.0]], "found [3, 3] and [3, 1]"),
+        ("/v1/embeddings", [[1.0], [1.0, 2.0]], None, "found [1, 2] and [1, 2]"),
+        ("/v1/embeddings", VECTORS[:1], None, "found [3] numbers"),
+        ("/v1/embeddings", [[], []], None, "found [0, 0] numbers"),
+        ("/v1/embeddings", [VECTORS[0], VECTORS[0]], None, "expected another vector for another text"),
+        ("/v1/embeddings", [[0.0, 0.0], [0.0, 1.0]], None, "expected another vector for another text"),
+        ("/score", [0.9, 0.1], [0.9, 0.15], "text 1: equal requests give numbers that are 0.05 apart, 0.01 allowed"),
+        ("/score", [float("nan"), 0.1], None, "text 0: found nan"),
+        ("/classify", [[0.5, 0.5], [0.1, 0.9]], [[0.5, 0.5], [0.9, 0.1]], "text 1: equal requests"),
+    ],
+)
+def test_other_answers_are_wrong(path: str, first: Any, second: Any, said: str) -> None:
+    found = verdict(path, first, second or first)
+
+    assert found.outcome == WRONG
+    assert said in found.reason
+
+
+def test_rounding_is_no_difference() -> None:
+    close = [[0.6 * 1.004, -0.8, 0.001], VECTORS[1]]
+
+    assert verdict("/v1/embeddings", VECTORS, close).outcome == RIGHT
+    assert verdict("/score", [0.9, 1e-5], [0.9, 3e-5]).outcome == RIGHT
+
+
+@pytest.mark.parametrize("values", [["text", "text"], [{"a": 1}, {}], [10**1000, 1]])
+def test_an_answer_of_another_form_is_asked_again(values: Any) -> None:
+    assert verdict("/score", values).outcome == UNANSWERED
+
+
+def test_a_server_with_none_of_these_routes_is_not_compared() -> None:
+    found = verdict("/nothing")
+
+    assert found.outcome == RIGHT
+    assert found.notes[0] == "not compared: this is not a generating model: /v1/completions answers 404 Not Found"
