@@ -62,7 +62,7 @@ def test_the_measurements_are_named_where_they_are_not_used() -> None:
 
     assert informing.keys() == {"HPU-047", "PLAN-092"}
     found = informing["HPU-047"]
-    assert "./inv model pull Yi30/ds-r1-0528-default-pile-g2-0529" in found.remediation
+    assert "`model pull Yi30/ds-r1-0528-default-pile-g2-0529" in found.remediation
     assert f"{SCRIPTS}/nc_workspace_measure_kvcache" in found.remediation
     assert "HPU-047" not in {finding.id for finding in planned(QUANT_CONFIG=CONFIG).findings}
 
