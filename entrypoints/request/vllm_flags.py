@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf, nan
+from types import MappingProxyType
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -65,6 +66,8 @@ class UserFlags(NamedTuple):
     """Which part of a request this server computes."""
     modelscope: bool = False
     """Whether the model's name begins with `modelscope:`; the flags and the command line have the name without it."""
+    parsers: Mapping[str, Iterable[str]] = MappingProxyType({})
+    """Option → the names of parsers that this image's vLLM has; without an option if the image did not record them."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text; None if the user did not set it."""

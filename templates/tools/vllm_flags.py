@@ -1,8 +1,9 @@
-"""Write all option strings of the installed vLLM server as a sorted JSON list: vllm_flags.py MODULE FILE.
+"""Write all options of the installed vLLM server, and the names of its parsers, as JSON: vllm_flags.py MODULE FILE.
 
 It starts the server's module as `python -m` does, and stops when the module parses the command line: the parser is
 then complete, whichever module builds it in this version. It needs no network and no device. If this vLLM builds its
-options only with a device, the list is empty, and the entrypoint passes every flag on unchecked.
+options only with a device, the list is empty, and the entrypoint passes every flag on unchecked. Parsers of tool calls
+and reasoning are those that vLLM's own registries list; without such a registry none are written.
 """
 
 from __future__ import annotations
@@ -14,6 +15,15 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
+
+REGISTRIES = {
+    "--tool-call-parser": ("ToolParserManager", ("vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers")),
+    "--reasoning-parser": ("ReasoningParserManager", ("vllm.reasoning", "vllm.entrypoints.openai.reasoning_parsers")),
+}
+"""Option → the class that lists its names, and its module in newer and in older versions."""
+
+BROKEN = (ImportError, AttributeError, RuntimeError, OSError, AssertionError)
+"""What parts of vLLM raise on a machine without their device, or in a version that does not have them."""
 
 
 class ParserReady(BaseException):
@@ -59,8 +69,23 @@ def without_device(module: str, reason: Exception) -> list[str]:
         platforms = import_module("vllm.platforms")
         platforms._current_platform = import_module("vllm.platforms.cpu").CpuPlatform()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
         return start(module)
-    except (ImportError, AttributeError, RuntimeError, OSError, AssertionError):
+    except BROKEN:
         return unknown(module, reason)
+
+
+def parsers() -> dict[str, list[str]]:
+    """Return the names of parsers by their option."""
+    found = {}
+    for option, (name, modules) in REGISTRIES.items():
+        for module in modules:
+            try:
+                manager = getattr(import_module(module), name)
+            except BROKEN:
+                continue
+            older = getattr(manager, "tool_parsers", None) or getattr(manager, "reasoning_parsers", {})
+            found[option] = sorted(manager.list_registered() if hasattr(manager, "list_registered") else older)
+            break
+    return found
 
 
 def unknown(module: str, reason: Exception) -> list[str]:
@@ -70,4 +95,6 @@ def unknown(module: str, reason: Exception) -> list[str]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(options(sys.argv[1]), indent=0) + "\n")
+    output = Path(sys.argv[2])
+    written = {"flags": options(sys.argv[1]), "parsers": parsers()}
+    output.write_text(json.dumps(written, indent=0) + "\n")

@@ -109,14 +109,10 @@ def test_flags_come_from_the_parser_that_the_server_makes(tmp_path: Path) -> Non
         "try:\n    parser.parse_args()\nexcept Exception:\n    pass\n"
     )
     run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-    assert json.loads((tmp_path / "flags.json").read_text()) == [
-        "--eager",
-        "--help",
-        "--model",
-        "--no-eager",
-        "-h",
-        "-m",
-    ]
+    assert json.loads((tmp_path / "flags.json").read_text()) == {
+        "flags": ["--eager", "--help", "--model", "--no-eager", "-h", "-m"],
+        "parsers": {},
+    }
 
 
 def test_a_server_that_reads_no_command_line_fails_the_build(tmp_path: Path) -> None:
@@ -166,12 +162,30 @@ def test_a_vllm_that_asks_for_a_device_tells_its_flags_as_on_a_cpu(tmp_path: Pat
     (tmp_path / "vllm" / "platforms" / "__init__.py").write_text("_current_platform = None\n")
     (tmp_path / "server.py").write_text(NEEDS_A_DEVICE)
     said = run("vllm_flags.py", "server", tmp_path / "none.json", PYTHONPATH=str(tmp_path))
-    assert json.loads((tmp_path / "none.json").read_text()) == []
+    assert json.loads((tmp_path / "none.json").read_text()) == {"flags": [], "parsers": {}}
     assert "Failed to infer device type" in said
 
     (tmp_path / "vllm" / "platforms" / "cpu.py").write_text("class CpuPlatform: pass\n")
     run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-    assert json.loads((tmp_path / "flags.json").read_text()) == ["--help", "--model", "-h"]
+    assert json.loads((tmp_path / "flags.json").read_text())["flags"] == ["--help", "--model", "-h"]
+
+
+@pytest.mark.parametrize(
+    ("module", "registry"),
+    [
+        ("vllm/tool_parsers", "list_registered = staticmethod(lambda: ['mistral', 'hermes'])"),
+        ("vllm/entrypoints/openai/tool_parsers", "tool_parsers = {'mistral': 1, 'hermes': 2}"),
+    ],
+)
+def test_parsers_come_from_the_registry_of_this_vllm(tmp_path: Path, module: str, registry: str) -> None:
+    folder = tmp_path / module
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(f"class ToolParserManager:\n    {registry}\n")
+    (tmp_path / "server.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
+    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
+
+    found = json.loads((tmp_path / "flags.json").read_text())["parsers"]
+    assert found == {"--tool-call-parser": ["hermes", "mistral"]}
 
 
 # --- trim -----------------------------------------------------------------------------------------------------------
