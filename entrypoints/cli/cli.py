@@ -6,14 +6,22 @@ import gc
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
-from entrypoints.request.flags import API_KEY_VARIABLE, DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION, USE_MODELSCOPE
+from entrypoints.request.flags import (
+    API_KEY_VARIABLE,
+    CHAT_TEMPLATE,
+    DOWNLOAD_DIR,
+    LOAD_FORMAT,
+    MODEL_NAME,
+    REVISION,
+    USE_MODELSCOPE,
+)
 from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
@@ -165,13 +173,15 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.model.hub import parse_hub
     from entrypoints.model.read import Instead, read_model, with_draft
     from entrypoints.model.revision import read_revision
+    from entrypoints.model.template import own_template
     from entrypoints.plan.plan import command
     from entrypoints.request.speculative import parse_drafting
     from entrypoints.request.vllm_flags import parse_given
 
-    given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
+    flags, parsers = read_flags(env)
+    given = parse_given(arguments.vllm, env, flags, _with_workload(arguments.intents))
     signs = bool(arguments.options.group_secret_file)
-    given = given._replace(access=_access(arguments), role=arguments.role, signs=signs)
+    given = given._replace(access=_access(arguments), role=arguments.role, signs=signs, parsers=parsers)
     name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
@@ -186,7 +196,8 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     instead = Instead(arguments.model_config, env.get(KNOWN_MODELS, ""), no_weights=True) if planning else Instead()
     loads = given.flag(LOAD_FORMAT) or "auto"
     model = read_model(name, loads, hub, profile["converted_name"], instead)
-    model = model._replace(revision=read_revision(name, hub))
+    template = own_template(given.flag(CHAT_TEMPLATE) or "") or model.template
+    model = model._replace(revision=read_revision(name, hub), template=template)
     drafting, draft = parse_drafting(given), None
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
@@ -381,7 +392,7 @@ def _bench(arguments: Arguments, env: Env) -> int:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
     whole = hub | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
-    flags = read_flags(env)
+    flags, _ = read_flags(env)
     scene = benchverb.Scene(
         profile, env, whole, flags, package, say, _write, lambda planned: _plan_for(planned, env, profile)
     )
@@ -524,6 +535,7 @@ def with_exported(env: Env) -> dict[str, str]:
     return {**env, **exported(saved, env)}
 
 
-def read_flags(env: Env) -> tuple[str, ...]:
-    """Read vLLM's option strings, recorded when the image was built; empty if they were not."""
-    return tuple(_read_image_file(env, "vllm-flags.json") or ())
+def read_flags(env: Env) -> tuple[tuple[str, ...], Mapping[str, Iterable[str]]]:
+    """Read vLLM's option strings and the names of its parsers, recorded when the image was built; empty if not."""
+    recorded = _read_image_file(env, "vllm-flags.json") or {}
+    return tuple(recorded.get("flags", ())), recorded.get("parsers", {})

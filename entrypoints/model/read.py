@@ -17,6 +17,8 @@ from entrypoints.model.geometry import Geometry, parse_geometry
 from entrypoints.model.hub import Hub, NotAnswered, Refused, fetch, not_found, snapshot
 from entrypoints.model.multimodal_encoders import Tower, parse_towers
 from entrypoints.model.parameters import Linear, estimate, linears, shares
+from entrypoints.model.parsers import ARCHITECTURES
+from entrypoints.model.template import Read, in_folder, pools, read_template
 from entrypoints.model.weights import (
     INDEX,
     SINGLE,
@@ -112,6 +114,10 @@ class ModelFacts(NamedTuple):
     """Layers of the model itself that can draft tokens (multi-token prediction)."""
     draft: ModelFacts | None = None
     """The model that drafts tokens for this one."""
+    template: str | None = None
+    """The chat templates; None if they were not read, empty if there is none."""
+    pooling: bool = False
+    """Whether vLLM answers with vectors or scores by itself."""
 
 
 def read_model(
@@ -141,6 +147,7 @@ def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> Mod
         facts = parse_model(name, config, path)._replace(local=True)
         if os.path.exists(os.path.join(name, MARK)):
             facts = facts._replace(converted=True)
+        facts = _with_template(facts, in_folder(name))
         return _with_weights(facts, name, config, load_format, no_weights=instead.no_weights)
     if "://" in name:
         return _unknown(name, f"{name} is a storage address that only vLLM reads")
@@ -165,7 +172,7 @@ def _read_described(name: str, path: str, load_format: str, hub: Hub | None) -> 
     if load_format not in _READ_AS_IT_IS:
         facts = facts._replace(unknown=_decided_by(load_format))
     elif folder:
-        facts = _counted(facts, path, config)
+        facts = _with_template(_counted(facts, path, config), in_folder(path))
     else:
         facts = _estimated(facts, config, 0, f"{path} describes the model")
     local = os.path.isdir(name) or _is_path(name)
@@ -199,7 +206,8 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
         why = f"{hub.offline} forbids asking {hub.site}"
         return _unanswered(name, f"{name} is not in {', '.join(hub.caches)}, and {why}", why, f"unset {hub.offline}")
     try:
-        return _ask_hub(name, hub, load_format)._replace(elsewhere=True)
+        model = _ask_hub(name, hub, load_format)._replace(elsewhere=True)
+        return _with_template(model, lambda file: fetch(hub, name, file))
     except NotAnswered as error:
         why = f"{name} is a hub id, and not on this machine yet: {error}"
         return _unanswered(name, why, str(error), "set HTTPS_PROXY or HF_ENDPOINT")
@@ -247,6 +255,13 @@ def _unanswered(name: str, why: str, unanswered: str, remedy: str) -> ModelFacts
     return _unknown(name, why)._replace(unanswered=unanswered, remedy=remedy)
 
 
+def _with_template(facts: ModelFacts, read: Read) -> ModelFacts:
+    """Add the chat templates of a model whose architecture has a rule. Raises MODEL."""
+    if facts.architecture not in ARCHITECTURES:
+        return facts
+    return facts._replace(template=read_template(read), pooling=pools(read))
+
+
 def _with_weights(
     facts: ModelFacts, folder: str, config: Config, load_format: str, *, no_weights: bool = False
 ) -> ModelFacts:
@@ -275,7 +290,8 @@ def _decided_by(load_format: str) -> str:
 def _read_cached(name: str, folder: str, load_format: str) -> ModelFacts:
     """Read a model from the local cache, where weights may still be missing. Raises MODEL."""
     path, config = _read_config(folder)
-    facts = _with_weights(parse_model(name, config, path), folder, config, load_format, no_weights=True)
+    facts = _with_template(parse_model(name, config, path), in_folder(folder))
+    facts = _with_weights(facts, folder, config, load_format, no_weights=True)
     return facts._replace(elsewhere=bool(facts.missing), missing="")
 
 

@@ -30,7 +30,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard
+from entrypoints.plan import guard, parsers
 from entrypoints.plan import ranks as over
 from entrypoints.plan.recommended import recommended
 from entrypoints.plan.roles import role_notices, role_settings
@@ -65,7 +65,7 @@ def command(
     """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
     given, secret, exposed = guard.api_key(given)
     given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
-    stated = _command_line(given) | guard.stated(given)
+    stated = _command_line(given) | guard.stated(given) | parsers.stated(given)
     given, advised = recommended(profile, facts, model, given)
     nothing = none_here(profile, facts, given.env)
     if nothing:
@@ -80,7 +80,8 @@ def command(
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
     defaults |= guard.defaults(model, given, exported)
-    decided = {**decision.values, **role_settings(profile, facts, given)}
+    reading, unread = parsers.chosen(profile, model, given)
+    decided = {**decision.values, **reading, **role_settings(profile, facts, given)}
     values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
@@ -100,7 +101,7 @@ def command(
     spread = over.notices(across, given) if across else ()
     settled = {name: item.value.value for name, item in chosen.items()}
     roles = role_notices(profile, given, settled, float(patience.value))
-    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *unguarded, *spread, *roles)
+    notices = (*decision.findings, *unread, *changed, *download, *_hub(model), *exposed, *unguarded, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0

@@ -84,6 +84,10 @@ USE_MODELSCOPE = "VLLM_USE_MODELSCOPE"
 Source: vllm/envs.py."""
 SHUTDOWN = "--shutdown-timeout"
 MIDDLEWARE = "--middleware"
+CHAT_TEMPLATE = "--chat-template"
+TOOL_PARSER = "--tool-call-parser"
+AUTO_TOOLS = "--enable-auto-tool-choice"
+REASONING_PARSER = "--reasoning-parser"
 
 SHORT: Mapping[str, str] = {
     "-tp": TENSOR,

@@ -14,6 +14,7 @@ Request = tuple[int, int, float]
 AIMS = ("latency", "throughput")
 
 OFFLOAD_CACHE = "--offload-kv-cache"
+NO_TOOLS = "--no-tool-calls"
 
 INTENTS = {
     "--input-range": ("MIN,MAX", "Tokens of the shortest and the longest prompt"),
@@ -24,6 +25,7 @@ INTENTS = {
     "--hot-spot": ("N,TOKENS", "Warm up graphs for at least N requests of this length at the same time"),
     OFFLOAD_CACHE: ("", "Keep the KV cache of earlier requests in the host's memory, in what is free of it"),
     "--workload": ("FILE", "Lengths of real requests: JSON lines, CSV, or a server's /metrics"),
+    NO_TOOLS: ("", "Choose no --tool-call-parser"),
 }
 """Flag → the name of its value, and its help text."""
 
@@ -46,6 +48,8 @@ class Intents(NamedTuple):
     workload_file: str = ""
     workload: tuple[Request, ...] = ()
     """The content of `workload_file`, which is read when a plan is made."""
+    tools: bool = True
+    """Whether the model may call tools."""
 
     def with_workload(self, requests: tuple[Request, ...]) -> Intents:
         """Return the goals with a file's lengths, from which ranges that are not set are taken."""
@@ -75,6 +79,7 @@ def parse_intents(values: Mapping[str, str]) -> Intents:
         hot=_pair(values, "--hot-spot"),
         offload=OFFLOAD_CACHE in values,
         workload_file=values.get("--workload", ""),
+        tools=NO_TOOLS not in values,
     )
 
 

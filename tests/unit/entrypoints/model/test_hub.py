@@ -155,7 +155,7 @@ def test_one_file_of_weights_tells_by_its_header(tmp_path: Path, site: Site) -> 
 
     assert model.weights is not None
     assert (model.weights.elements, model.weights.other) == (30, 5)
-    assert site.asked[-1][1]["Range"].startswith("bytes=0-")
+    assert any(headers.get("Range", "").startswith("bytes=0-") for _, headers in site.asked)
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x01", struct.pack("<Q", 1 << 40), struct.pack("<Q", 2) + b"[]"])
@@ -165,6 +165,14 @@ def test_a_beginning_that_tells_nothing_leaves_an_estimate(site: Site, beginning
     model = read({"HF_ENDPOINT": site.url})
 
     assert (model.weights, model.estimated) == (Weights(0, ESTIMATE, 0), True)
+
+
+def test_the_chat_template_is_asked_for_too(site: Site) -> None:
+    site.add("config.json", {**FULL, "architectures": ["LlamaForCausalLM"]})
+    site.add("tokenizer_config.json", {"chat_template": "[TOOL_CALLS]"})
+    model = read({"HF_ENDPOINT": site.url})
+
+    assert (model.template, model.pooling, model.elsewhere) == ("[TOOL_CALLS]", False, True)
 
 
 def test_modelscope_is_asked_its_own_way(site: Site) -> None:

@@ -102,6 +102,7 @@ def test_findings_come_from_the_checks_and_the_users_choices() -> None:
     assert [finding.id for finding in plan("--dtype", "half", profile=profile).findings] == [
         "CPU-001",
         "PLAN-002",
+        "PLAN-100",
         "PLAN-092",
     ]
 

@@ -1,0 +1,100 @@
+"""Which parsers vLLM gets for the model's tool calls and reasoning, by the rules of model/parsers.py. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.records import Notice, Value
+from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE, Rule
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import AUTO_TOOLS, CHAT_TEMPLATE, REASONING_PARSER, TOOL_PARSER
+from entrypoints.request.intents import NO_TOOLS
+from entrypoints.request.vllm_flags import UserFlags
+
+_SINCE = {TOOL_PARSER: TOOLS_SINCE, REASONING_PARSER: REASONING_SINCE}
+_GENERATES = {"--runner": ("auto", "generate"), "--task": ("auto", "generate"), "--convert": ("auto", "none")}
+"""The values of vLLM's options with which a server writes text."""
+
+
+def stated(given: UserFlags) -> dict[str, Value]:
+    """Return what the user said about tool calls in drydock's words. Raises USAGE for the contrary in vLLM's."""
+    if given.intents.tools:
+        return {}
+    for name in (TOOL_PARSER, AUTO_TOOLS):
+        if given.flag(name) not in (None, "False"):
+            raise EntrypointError(USAGE, f"{NO_TOOLS} and {given.flags[name].given}: contradict", "give one of them")
+    return {AUTO_TOOLS: Value(False, f"given as {NO_TOOLS}")}
+
+
+def chosen(
+    profile: Mapping[str, Any], model: ModelFacts, given: UserFlags
+) -> tuple[dict[str, Value], tuple[Notice, ...]]:
+    """Return the parsers, and a notice if no parser reads tool calls; a server that writes no text needs none."""
+    if model.pooling or any((given.flag(name) or "auto") not in values for name, values in _GENERATES.items()):
+        return {}, ()
+    preset = {item["setting"] for item in profile["settings"]} | given.flags.keys()
+    values = {}
+    rule, name = _find(REASONING, REASONING_PARSER, profile["vllm"], model, given)
+    if rule and name and REASONING_PARSER not in preset:
+        values[REASONING_PARSER] = _value(rule, name, given)
+    if not given.intents.tools or given.flag(AUTO_TOOLS) == "False":
+        return values, ()
+    if TOOL_PARSER in preset:
+        return values | {AUTO_TOOLS: Value(True, f"{TOOL_PARSER} is set, and has no effect without it")}, ()
+    rule, name = _find(TOOLS, TOOL_PARSER, profile["vllm"], model, given)
+    if not (rule and name):
+        return values, (notice("PLAN-100", *_missing(rule, profile["vllm"], model)),)
+    auto = "clients may leave to the model whether it calls a tool; without it such a request is an error (HTTP 400)"
+    return values | {TOOL_PARSER: _value(rule, name, given), AUTO_TOOLS: Value(True, auto)}, ()
+
+
+def _find(
+    rules: tuple[Rule, ...], option: str, vllm: str, model: ModelFacts, given: UserFlags
+) -> tuple[Rule | None, str]:
+    """Return the first rule that the model meets, and its first parser that this vLLM has; empty if it has none.
+
+    A vLLM whose version is no number is that of the main branch.
+    """
+    template = model.template or ""
+    met = (
+        each
+        for each in rules
+        if model.architecture in each.architectures and all(map(template.__contains__, each.marks))
+    )
+    rule = next(met, None)
+    version = tuple(map(int, re.findall(r"\d+", vllm[:40])[:2])) or (9999,)
+    has = given.parsers.get(option)
+    names = (
+        name
+        for name in (rule.parsers if rule else ())
+        if version >= _SINCE[option][name] and (has is None or name in has)
+    )
+    return rule, next(names, "")
+
+
+def _value(rule: Rule, name: str, given: UserFlags) -> Value:
+    because = f"{rule.family}: " + (
+        f"the chat template has {' and '.join(rule.marks)}" if rule.marks else "by architecture"
+    )
+    lacks = f"{CHAT_TEMPLATE} examples/{rule.template}: the source adds it, and vLLM's wheel lacks it; mount it"
+    own = not rule.template or CHAT_TEMPLATE in given.flags
+    return Value(name, f"{because} ({rule.source})", () if own else (lacks,))
+
+
+def _missing(rule: Rule | None, vllm: str, model: ModelFacts) -> tuple[str, str]:
+    """Return what is missing for a tool-call parser, and what was expected."""
+    if rule:
+        return f"{rule.family}; vLLM {vllm} does not have it", f"{TOOL_PARSER} {' or '.join(rule.parsers)}"
+    expected = "the marks of a known family in its chat template"
+    if not model.architecture:
+        return "an unknown architecture", expected
+    if not any(model.architecture in each.architectures for each in TOOLS):
+        return model.architecture, "an architecture of a known family"
+    return (
+        f"{model.architecture}, {'its chat template has none' if model.template else 'no chat template was read'}",
+        expected,
+    )

@@ -1,0 +1,174 @@
+"""vLLM's parsers of tool calls and reasoning: by architecture and chat template, and what the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.records import ServePlan
+from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE
+from entrypoints.plan import plan as command
+from entrypoints.request.intents import Intents
+from entrypoints.request.vllm_flags import parse_given
+from tests.support.hosts.models import SMOLLM2
+from tests.support.sample import PROFILE, facts
+
+AUTO, TOOL, REASON = "--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser"
+
+HERMES = '<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}\\n</tool_call>'
+QWEN3 = HERMES + "{%- if enable_thinking is false %}{{- '<think>\\n\\n</think>' }}{%- endif %}"
+QWQ = HERMES + r"{{- '<|im_start|>assistant\n<think>\n' }}"
+CODER = "<tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>"
+R1 = "{{'<｜tool▁calls▁begin｜>'}}{% set content = content.split('</think>')[-1] %}{{'<｜Assistant｜><think>\\n'}}"  # noqa: RUF001 -- DeepSeek's own bars
+V3_1 = "{{'<｜Assistant｜></think>'}}{{'<｜tool▁calls▁begin｜>'}}"  # noqa: RUF001
+GLM_4_6 = "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<think></think>"
+GLM_4_7 = "<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><think>"
+KIMI = "{{ '<|im_system|>tool_declare<|im_middle|>' -}}"
+LLAMA_3 = '{{- "Environment: ipython\\n" }}'
+MISTRAL = '{{- "[TOOL_CALLS] [" }}'
+
+
+def plan(
+    *words: str,
+    architecture: str = "LlamaForCausalLM",
+    template: str | None = HERMES,
+    vllm: str = "0.33.0",
+    tools: bool = True,
+    parsers: Mapping[str, Iterable[str]] | None = None,
+    pooling: bool = False,
+) -> ServePlan:
+    model = SMOLLM2._replace(architecture=architecture, template=template, pooling=pooling)
+    given = parse_given((model.name, *words), {})._replace(intents=Intents(tools=tools), parsers=parsers or {})
+    return command.command({**PROFILE, "vllm": vllm}, facts(), model, given)
+
+
+def parsers_of(made: ServePlan) -> dict[str, tuple[str, str]]:
+    return {
+        reason.setting: (reason.value, reason.origin)
+        for reason in made.reasons
+        if reason.setting in (AUTO, TOOL, REASON)
+    }
+
+
+def missing(made: ServePlan) -> list[str]:
+    return [finding.found for finding in made.findings if finding.id == "PLAN-100"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "template", "tool", "reasoning"),
+    [
+        ("Qwen2ForCausalLM", HERMES, "hermes", ""),
+        ("Qwen2ForCausalLM", QWQ, "hermes", "deepseek_r1"),
+        ("Qwen3ForCausalLM", QWEN3, "hermes", "qwen3"),
+        ("Qwen3MoeForCausalLM", QWQ, "hermes", "deepseek_r1"),
+        ("Qwen3MoeForCausalLM", CODER, "qwen3_xml", ""),
+        ("Qwen3_5MoeForConditionalGeneration", CODER + QWEN3, "qwen3_coder", "qwen3"),
+        ("DeepseekV3ForCausalLM", R1, "deepseek_v3", "deepseek_r1"),
+        ("DeepseekV3ForCausalLM", V3_1, "deepseek_v31", "deepseek_v3"),
+        ("DeepseekV3ForCausalLM", "{{'<｜tool▁calls▁begin｜>'}}", "deepseek_v3", ""),  # noqa: RUF001
+        ("DeepseekV3ForCausalLM", KIMI, "kimi_k2", ""),
+        ("DeepseekV3ForCausalLM", KIMI + "<think></think>", "kimi_k2", "kimi_k2"),
+        ("LlamaForCausalLM", R1, "", "deepseek_r1"),
+        ("LlamaForCausalLM", LLAMA_3, "llama3_json", ""),
+        ("LlamaForCausalLM", HERMES, "hermes", ""),
+        ("Llama4ForConditionalGeneration", None, "llama4_pythonic", ""),
+        ("GptOssForCausalLM", None, "openai", "openai_gptoss"),
+        ("Glm4MoeForCausalLM", GLM_4_6, "glm45", "glm45"),
+        ("Glm4MoeForCausalLM", GLM_4_7, "glm47", "glm45"),
+        ("MistralForCausalLM", MISTRAL, "mistral", ""),
+        ("Mistral3ForConditionalGeneration", MISTRAL + "[THINK]", "mistral", "mistral"),
+        ("MiniMaxM2ForCausalLM", None, "minimax_m2", "minimax_m2"),
+        ("GraniteMoeHybridForCausalLM", HERMES, "granite4", ""),
+        ("Gemma3ForCausalLM", "<start_function_call>", "functiongemma", ""),
+        ("Gemma3ForCausalLM", "<start_of_turn>", "", ""),
+        ("Phi3ForCausalLM", "<|tool|>", "phi4_mini_json", ""),
+    ],
+)
+def test_parsers_follow_architecture_and_marks(
+    architecture: str, template: str | None, tool: str, reasoning: str
+) -> None:
+    made = plan(architecture=architecture, template=template)
+    expected = {TOOL: (tool, "decision"), AUTO: ("true", "decision")} if tool else {}
+    expected |= {REASON: (reasoning, "decision")} if reasoning else {}
+
+    assert parsers_of(made) == expected
+    assert bool(missing(made)) == (not tool)
+    assert (AUTO in made.argv) == bool(tool)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "template", "vllm", "found"),
+    [
+        ("FalconForCausalLM", None, "0.33.0", "FalconForCausalLM"),
+        ("Qwen3MoeForCausalLM", None, "0.33.0", "Qwen3MoeForCausalLM, no chat template was read"),
+        ("Qwen3MoeForCausalLM", "{{ messages }}", "0.33.0", "Qwen3MoeForCausalLM, its chat template has none"),
+        ("GptOssForCausalLM", None, "0.9.2", "gpt-oss; vLLM 0.9.2 does not have it"),
+        ("", None, "0.33.0", "an unknown architecture"),
+    ],
+)
+def test_what_is_unknown_is_not_set_and_said(architecture: str, template: str | None, vllm: str, found: str) -> None:
+    made = plan(architecture=architecture, template=template, vllm=vllm)
+
+    assert parsers_of(made) == {}
+    assert missing(made) == [found]
+
+
+def test_the_users_own_flags_win_and_are_completed() -> None:
+    given = plan(TOOL, "llama3_json", f"{REASON}=", template=HERMES + R1)
+    off = plan("--no-enable-auto-tool-choice")
+
+    assert parsers_of(given) == {
+        TOOL: ("llama3_json", "command line"),
+        AUTO: ("true", "decision"),
+        REASON: ("", "command line"),
+    }
+    assert given.argv.count(TOOL) == 1
+    assert parsers_of(off) == {AUTO: ("false", "command line")}
+    assert missing(given) == missing(off) == []
+
+
+def test_tool_calls_are_switched_off() -> None:
+    made = plan(tools=False, template=HERMES + R1)
+
+    assert parsers_of(made) == {AUTO: ("false", "command line"), REASON: ("deepseek_r1", "decision")}
+    assert AUTO not in made.argv
+    assert missing(made) == []
+    with pytest.raises(EntrypointError, match="--no-tool-calls and --tool-call-parser hermes: contradict") as raised:
+        plan(TOOL, "hermes", tools=False)
+    assert raised.value.code == USAGE
+
+
+@pytest.mark.parametrize("words", [("--runner", "pooling"), ("--task", "embed"), ("--convert", "classify"), ()])
+def test_a_server_that_writes_no_text_needs_no_parser(words: tuple[str, ...]) -> None:
+    made = plan(*words, pooling=not words)
+
+    assert parsers_of(made) == {}
+    assert missing(made) == []
+
+
+def test_a_parser_that_this_vllm_lacks_is_not_chosen() -> None:
+    coder = {"architecture": "Qwen3MoeForCausalLM", "template": CODER}
+    older = plan(**coder, vllm="0.10.2")
+    recorded = plan(**coder, parsers={TOOL: ["qwen3_coder", "hermes"]})
+    without = plan(**coder, parsers={TOOL: ["hermes"]})
+    main = plan(**coder, vllm="nightly")
+
+    chosen = [parsers_of(made).get(TOOL, ("", ""))[0] for made in (older, recorded, without, main)]
+    assert chosen == ["qwen3_coder", "qwen3_coder", "", "qwen3_xml"]
+    assert missing(without) == ["Qwen3-Coder; vLLM 0.33.0 does not have it"]
+
+
+def test_a_template_that_the_wheel_lacks_is_named_unless_one_is_given() -> None:
+    text = command.reasons_text(plan(template=LLAMA_3))
+    own = command.reasons_text(plan("--chat-template", "/t.jinja", template=LLAMA_3))
+
+    assert "[decision] Llama 3.1 to 3.3: the chat template has Environment: ipython (docs/features/tool" in text
+    assert "not --chat-template examples/tool_chat_template_llama3.1_json.jinja: the source adds it" in text
+    assert "examples/" not in own
+
+
+def test_each_name_has_its_version() -> None:
+    for rules, since in ((TOOLS, TOOLS_SINCE), (REASONING, REASONING_SINCE)):
+        assert {name for rule in rules for name in rule.parsers} == since.keys()
