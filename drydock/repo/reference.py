@@ -12,6 +12,7 @@ from drydock.model.variant import Variant
 from drydock.repo import tables, topology_tables
 from drydock.repo.markdown import accelerators, each_once, stacks, table
 from drydock.run.reasons import words
+from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE, Rule
 
 FOLDER = Path("docs", "reference")
 NOTHING = "no further options"
@@ -34,7 +35,43 @@ def pages(
     owners = owners_of(variants)
     found = {"images": images(variants, rows), "findings": findings(variants, owners, retired)}
     found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
+    found["parsers"] = parsers()
     return {project.root / FOLDER / f"{name}.md": text for name, text in found.items()}
+
+
+# --- parsers --------------------------------------------------------------------------------------------------------
+
+
+_PARSERS = """# Parsers of tool calls and reasoning
+
+    docker run --rm --mount "type=bind,src=$PWD/model,dst=/models/m,ro" IMG plan --model /models/m | grep parser
+
+Which of vLLM's parsers a server gets: [how they are chosen](../container.md#tool-calls-and-reasoning). A row is for
+these architectures of `config.json`. If it has marks, the chat template must contain all of them. The first row that a
+model meets counts. Of two parsers, the first one that the image's vLLM has is taken.
+
+`docs/` and `vllm/` are folders of [vLLM's repository](https://github.com/vllm-project/vllm), `recipes` are files below
+`models/` of [its recipes](https://github.com/vllm-project/recipes). If the source also adds a chat template, which
+vLLM's wheel does not contain, `plan` names it. Written by `./inv docs` from `entrypoints/model/parsers.py`.
+"""
+
+
+def parsers() -> str:
+    """Return the page of vLLM's parsers."""
+    head = ("family", "architectures", "marks", "parser", "since vLLM", "source")
+    tables_of = {"Tool calls": (TOOLS, TOOLS_SINCE), "Reasoning": (REASONING, REASONING_SINCE)}
+    parts = (
+        f"\n## {title}\n\n{table(head, (_parser(rule, since) for rule in rules))}"
+        for title, (rules, since) in tables_of.items()
+    )
+    return _PARSERS + "".join(parts)
+
+
+def _parser(rule: Rule, since: Mapping[str, tuple[int, int]]) -> Sequence[str]:
+    lists = (rule.architectures, rule.marks, rule.parsers)
+    versions = ", ".join(".".join(map(str, since[name])) for name in rule.parsers)
+    source = f"{rule.source}; adds `{rule.template}`" if rule.template else rule.source
+    return rule.family, *(", ".join(f"`{text}`" for text in each) for each in lists), versions, source
 
 
 # --- images ---------------------------------------------------------------------------------------------------------
