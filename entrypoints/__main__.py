@@ -8,6 +8,9 @@ if __name__ == "__main__":
     # The kernel drops a signal that process 1 has no handler for. A blocked one waits for the supervisor.
     pthread_sigmask(SIG_BLOCK, (SIGTERM, SIGINT))
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for stream in (sys.stdout, sys.stderr):
+        if stream and stream.encoding != "utf-8":  # the locale of a user's -e LANG=zh_CN.GBK, or one that is not there
+            stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # a TextIOWrapper, as Python starts
     from entrypoints.cli.cli import main
 
     sys.exit(main(tuple(sys.argv[1:]), os.environ))

@@ -48,6 +48,7 @@ from entrypoints.core.settings_precedence import ACCELERATOR, STACK, VARIANT, ca
 
 HOST = "templates/host.yaml"
 ACCELERATORS = "templates/*/accelerator.yaml"
+TRANSLATIONS = ("templates/host.??.yaml", "templates/*/accelerator.??.yaml")
 STACKS = "templates/*/stacks/*.y*ml"
 
 
@@ -56,7 +57,7 @@ def read_matrix(project: Project) -> tuple[Variant, ...]:
 
     What was read before is not validated again while no file has changed. Raises InputError with every problem found.
     """
-    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS)
+    names = (MATRIX, PROJECT_FILE, HOST, ACCELERATORS, STACKS, *TRANSLATIONS)
     paths = sorted(path for layer in project.layers for name in names for path in layer.glob(name) if path.is_file())
     return _read_matrix(project, tuple((path, path.read_bytes()) for path in paths))
 
@@ -245,7 +246,7 @@ def _check_name(name: str, read: StackFile, found: Mapping[str, StackFile]) -> I
 
 def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
     """Read the accelerators that have stacks, by name."""
-    host = read_layers(project, HOST) if (project / HOST).is_file() else None
+    host = _translated(project, HOST) if (project / HOST).is_file() else None
     common = validate(AnyHost, host) if host else None
     read = {name: _read_accelerator(project, name) for name in sorted({file.accelerator for file in files.values()})}
     problems = list(finding_ids.problems(common, host, read, files))
@@ -254,8 +255,14 @@ def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict
     return {name: _on_any_host(accelerator, common) for name, (accelerator, _) in read.items()}
 
 
+def _translated(project: Project, name: str) -> YamlDocument:
+    """Read a file of every layer and its translations, such as host.yaml and host.zh.yaml, as one document."""
+    translations = [project.name_of(path) for path in project.glob(name.replace(".yaml", ".??.yaml"))]
+    return merged(read_layers(project, each) for each in (name, *translations))
+
+
 def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
-    """Add the checks, caches and facts of every host to an accelerator; its own take precedence."""
+    """Add what any host has to an accelerator, such as checks and caches; its own take precedence."""
     if common is None:
         return accelerator
     own = {check.id for check in accelerator.checks}
@@ -267,12 +274,16 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
             "facts": {**common.facts, **accelerator.facts},
             "caches": {**common.caches, **accelerator.caches},
             "variables": common.variables | accelerator.variables,
+            "translations": {
+                language: {**common.translations.get(language, {}), **accelerator.translations.get(language, {})}
+                for language in sorted({*common.translations, *accelerator.translations})
+            },
         }
     )
 
 
 def _read_accelerator(project: Project, folder: str) -> tuple[Accelerator, YamlDocument]:
-    document = read_layers(project, f"templates/{folder}/accelerator.yaml")
+    document = _translated(project, f"templates/{folder}/accelerator.yaml")
     accelerator = validate(Accelerator, document)
     problems = list(_check_settings((), accelerator, document))
     if accelerator.accelerator != folder:
@@ -561,7 +572,16 @@ def _repeated(names: Iterable[str]) -> list[str]:
 # --- expansion ------------------------------------------------------------------------------------------------------
 
 
-_FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables", "converted_name", "serves")
+_FROM_ACCELERATOR = (
+    "accelerator",
+    "title",
+    "libraries",
+    "findings",
+    "translations",
+    "variables",
+    "converted_name",
+    "serves",
+)
 
 
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, every: Additions) -> Variant:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from string import Formatter
 from typing import Annotated, Literal, Self
@@ -17,6 +18,7 @@ FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")
 KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)(/\.?[A-Za-z0-9_*:-][A-Za-z0-9_.*:-]*)+$")]
 Knob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$")]
 
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
 FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-[0-9]{3}$")]
 
 Places = Annotated[
@@ -97,6 +99,20 @@ def _template(text: str) -> str:
 
 
 Template = Annotated[OneLine, AfterValidator(_template)]
+
+
+def _same_places(texts: Mapping[str, str]) -> Mapping[str, str]:
+    for text, translation in texts.items():
+        here, there = (sorted(re.findall(r"\{\w*\}", each)) for each in (text, translation))
+        if here != there:
+            raise ValueError(f"{text!r} has {here or 'no name in braces'}, and its translation {there or 'none'}")
+    return texts
+
+
+Translations = Annotated[
+    Mapping[Language, Annotated[Mapping[OneLine, OneLine], AfterValidator(_same_places)]],
+    Field(description="Language → text that operators read → the same in that language; accelerator.zh.yaml has them."),
+]
 
 
 class Check(Condition):
@@ -184,3 +200,4 @@ class AnyHost(Record):
     variables: Variables = Variables()
     """Environment variables that mean the same on every accelerator."""
     caches: Caches = {}
+    translations: Translations = {}

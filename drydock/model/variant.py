@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 from drydock.model.additions import Additions
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
-from drydock.model.checks import Check, Condition, Findings, Places
+from drydock.model.checks import Check, Condition, Findings, Places, Translations
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.names import (
     AbsolutePath,
@@ -116,6 +116,7 @@ class Accelerator(Record):
     run: Run | None = None
     """How its containers are started, unless the stack sets its own."""
     kv_transfer: Transfers = ()
+    translations: Translations = {}
     serves: bool = True
     """Whether its images serve models. The router's do not."""
 
@@ -491,6 +492,7 @@ class ResolvedServing(Serving):
     checks: tuple[Check, ...]
     findings: Findings
     """Findings that code makes, by id: any host's and the accelerator's."""
+    translations: Translations
     run: Run
     kv_transfer: KvTransfer | None = None
     """How prefill and decode servers exchange the KV cache."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
+from entrypoints.core.language import Words, phrase
 from entrypoints.core.records import Facts, Finding, Notice, to_json
 from entrypoints.core.text import one_line
 from entrypoints.core.units import MIB
@@ -28,16 +29,20 @@ INDENT = " " * 8
 
 
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
+IN_ENGLISH: Words = MappingProxyType({})
 
 
 def evaluate(
-    checks: Iterable[Mapping[str, Any]], facts: Facts, places: Mapping[str, str] = _NOWHERE
+    checks: Iterable[Mapping[str, Any]],
+    facts: Facts,
+    places: Mapping[str, str] = _NOWHERE,
+    words: Words = IN_ENGLISH,
 ) -> tuple[Finding, ...]:
     """Compare facts with every check whose conditions are met, in order.
 
     `places` is where each fact is read in a container.
     """
-    return judge(checks, facts._asdict() | {"derived": derive(facts)}, places)
+    return judge(checks, facts._asdict() | {"derived": derive(facts)}, places, words)
 
 
 def unread(facts: Facts) -> tuple[Notice, ...]:
@@ -73,10 +78,10 @@ def tell(known: Mapping[str, Mapping[str, str]], what: Notice, *, good: bool | N
     return Finding(what.id, severity, text, what.found, what.expected, remediation, words["scope"], source)
 
 
-def outcome(severity: str, text: str, passed: str, *, good: bool | None) -> tuple[str, str]:
+def outcome(severity: str, text: str, passed: str, *, good: bool | None, words: Words = IN_ENGLISH) -> tuple[str, str]:
     """Return the severity and the text of an outcome; `good` is None if it is not known."""
     if good is None:
-        return UNKNOWN, f"This could not be checked: {passed}"
+        return UNKNOWN, phrase(words, "This could not be checked: {}", passed)
     return (PASS, passed) if good else (severity, text)
 
 
@@ -84,11 +89,14 @@ _MISMATCH = "the image's entrypoint and its profile.json do not match: build the
 
 
 def judge(
-    checks: Iterable[Mapping[str, Any]], values: Mapping[str, Any], places: Mapping[str, str]
+    checks: Iterable[Mapping[str, Any]],
+    values: Mapping[str, Any],
+    places: Mapping[str, str],
+    words: Words = IN_ENGLISH,
 ) -> tuple[Finding, ...]:
     """Compare facts, as records or as JSON values, with every check whose conditions are met."""
     applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
-    return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
+    return tuple(_finding(check, values, places.get(check["fact"], ""), words) for check in applicable)
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -176,7 +184,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool | None]] = {
     "contains": lambda found, expected: any(_any(one, found) for one in _several(expected)),
 }
 
-_WORDS = {
+COMPARISONS = {
     "eq": "{}",
     "ne": "not {}",
     "in": "one of {}",
@@ -191,16 +199,16 @@ _WORDS = {
 }
 
 
-def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) -> Finding:
-    found, wanted = lookup(check["fact"], values), _text(check["expected"])
-    wrong = check["text"].format(found=_short(found), expected=wanted)
-    severity, text = outcome(check["severity"], wrong, check["passed"], good=met(check, values))
+def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str, words: Words) -> Finding:
+    found, wanted = lookup(check["fact"], values), _text(check["expected"], words)
+    wrong = check["text"].format(found=_short(found, words), expected=wanted)
+    severity, text = outcome(check["severity"], wrong, check["passed"], good=met(check, values), words=words)
     return Finding(
         id=check["id"],
         severity=severity,
         text=text,
-        found=_found(check["fact"], found),
-        expected=_WORDS[check["operator"]].format(wanted),
+        found=_found(check["fact"], found, words),
+        expected=phrase(words, COMPARISONS[check["operator"]], wanted),
         remediation=check["remediation"],
         scope=check["scope"],
         source=check["source"],
@@ -213,27 +221,27 @@ _FEW = 12
 """Longest list that is shown entry by entry."""
 
 
-def _found(fact: str, value: Any) -> str:
+def _found(fact: str, value: Any, words: Words) -> str:
     if value is None:
-        return f"{fact} is not known here"
-    return f"{fact}: {_short(value)}" if _is_long(value) else f"{fact} = {_short(value)}"
+        return phrase(words, "{} is not known here", fact)
+    return f"{fact}{': ' if _is_long(value) else ' = '}{_short(value, words)}"
 
 
 def _is_long(value: Any) -> bool:
     return isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value))
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, words: Words) -> str:
     if _is_long(value):
-        return f"{len(value)} entries"
+        return phrase(words, "{} entries", str(len(value)))
     if isinstance(value, int) and value >= UNLIMITED // MIB:
-        return "unlimited"
-    return _text(value)
+        return phrase(words, "unlimited")
+    return _text(value, words)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, words: Words) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return phrase(words, "yes") if value else phrase(words, "no")
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return str(value)
@@ -266,14 +274,16 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def as_text(findings: Iterable[Finding]) -> str:
+def as_text(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:
     """Format findings as text: one line each, and details below those that are not PASS."""
-    return "".join(map(_lines, findings))
+    return "".join(_lines(each, words) for each in findings)
 
 
-def as_log(findings: Iterable[Finding]) -> str:
+def as_log(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:
     """Format findings as a log: one line each, with what to do and what was found."""
-    return "".join(f"{one_line(' '.join((head(each), '; '.join(details(each)[:2]))))}\n" for each in findings)
+    between = phrase(words, "; ")
+    lines = (f"{head(each)} {between.join(details(each, words)[:2])}" for each in findings)
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def head(finding: Finding) -> str:
@@ -281,21 +291,21 @@ def head(finding: Finding) -> str:
     return f"{finding.severity:7} {finding.id}  {finding.text}"
 
 
-def details(finding: Finding) -> tuple[str, ...]:
+def details(finding: Finding, words: Words = IN_ENGLISH) -> tuple[str, ...]:
     """Return what to do about a finding, what was found, and its source; nothing for PASS."""
     if finding.severity == PASS:
         return ()
     place = f" ({finding.read})" if finding.read else ""
     return (
-        f"fix ({finding.scope}): {finding.remediation}",
-        f"found {finding.found}{place}; expected {finding.expected}",
-        f"source: {finding.source}",
+        phrase(words, f"fix ({finding.scope}): {{}}", finding.remediation),
+        phrase(words, "found {}; expected {}", f"{finding.found}{place}", finding.expected),
+        phrase(words, "source: {}", finding.source),
     )
 
 
-def _lines(finding: Finding) -> str:
-    fix, *based = details(finding) or ("",)
-    below = f"{INDENT}{fix}\n{INDENT}{'; '.join(based)}\n" if based else ""
+def _lines(finding: Finding, words: Words = IN_ENGLISH) -> str:
+    fix, *based = details(finding, words) or ("",)
+    below = f"{INDENT}{fix}\n{INDENT}{phrase(words, '; ').join(based)}\n" if based else ""
     return f"{head(finding)}\n{below}"
 
 

@@ -29,7 +29,7 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
     known = profile.get("findings") or {}
     return (
         *(tell(known, each) for each in unread(facts)),
-        *evaluate(profile["checks"], facts, profile.get("facts") or {}),
+        *evaluate(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
         *(tell(known, each) for each in missing(profile.get("run") or {}, facts)),
     )
 

@@ -95,10 +95,10 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     from entrypoints.checks.findings import as_log, failed, worst_first
     from entrypoints.plan.plan import reasons_text, wrong
 
-    profile = read_profile(env)
+    profile = _profile_to_read(arguments, env)
     _check_files(profile, arguments, env)
     facts, _, plan = _plan_for(arguments, env, profile)
-    say(as_log(worst_first(wrong(plan.findings))) + reasons_text(plan))
+    say(as_log(worst_first(wrong(plan.findings)), profile.get("words") or {}) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
@@ -128,7 +128,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
 
     if arguments.diff:
         return _diff(arguments)
-    profile = read_profile(env)
+    profile = _profile_to_read(arguments, env)
     try:
         facts, _, plan = _plan_for(arguments, env, profile)
     except EntrypointError as error:
@@ -143,7 +143,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
         emit_json(as_json(plan))
     elif arguments.html != "-":
         emit(as_text(plan))
-        say(findings_text(worst_first(worth_reading(profile, plan.findings))))
+        say(findings_text(worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
     return OK
 
 
@@ -271,7 +271,7 @@ def _check(arguments: Arguments, env: Env) -> int:
     from entrypoints.checks.findings import as_junit, failed
     from entrypoints.checks.grants import examine
 
-    profile = read_profile(env)
+    profile = _profile_to_read(arguments, env)
     facts, host, _ = _probe(arguments, env, profile)
     findings = (*examine(profile, facts), *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:
@@ -292,7 +292,7 @@ def _check(arguments: Arguments, env: Env) -> int:
     elif "-" not in (arguments.junit, arguments.html):
         from entrypoints.checks.report import look, report
 
-        emit_printable(report(findings, profile["variant"], arguments.only, look(env)))
+        emit_printable(report(findings, profile["variant"], arguments.only, look(env, profile.get("words") or {})))
     return CHECK_FAILED if failed(findings) else OK
 
 
@@ -497,6 +497,17 @@ def read_profile(env: Env) -> dict[str, Any]:
             USAGE, f"{path}: {error}, expected the image's profile", "unset DRYDOCK_PROFILE"
         ) from error
     return {**profile, "environment": read_environment(env), "packages": read_packages(profile["python"])}
+
+
+def _profile_to_read(arguments: Arguments, env: Env) -> dict[str, Any]:
+    """Read the profile, with texts in the user's language; what programs read is English unless --lang says otherwise.
+
+    Raises USAGE.
+    """
+    from entrypoints.core.language import ENGLISH, in_language
+
+    for_programs = arguments.options.json or arguments.options.fix_script or arguments.junit
+    return in_language(read_profile(env), arguments.language or (ENGLISH if for_programs else ""), env)
 
 
 def read_packages(python: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.language import FLAG as LANG
 from entrypoints.request.access import FLAGS as ACCESS_FLAGS
 from entrypoints.request.access import KEY_FILE, Access, parse_access
 from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS
@@ -71,6 +72,9 @@ FLAGS: Mapping[str, Option] = {
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
+    LANG: Option(
+        "LANGUAGE", ("serve", "plan", "check", "warm"), "Language of findings: en or zh (default: the locale's)"
+    ),
     "--strict": Option("", ("serve",), "Do not start if a check is FAIL"),
     "--exec": Option("", ("serve",), "Replace the entrypoint by vLLM, without supervision"),
     "--status-port": Option("N", (*_PLANNING, "check"), "Port of /livez, /readyz, /metrics, /group (default: 8001)"),
@@ -142,6 +146,8 @@ class Arguments(NamedTuple):
     """Severities that `check` prints; empty for all but PASS."""
     model_config: str = ""
     """A config.json, or its folder, that describes the model; empty for the model's own files."""
+    language: str = ""
+    """The language of --lang; empty for that of the locale."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -179,6 +185,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
         only=_only(values.get(ONLY, "")),
         model_config=values.get("--model-config", ""),
+        language=values.get(LANG, ""),
     )
 
 

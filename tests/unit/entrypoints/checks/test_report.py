@@ -103,3 +103,17 @@ def test_colours_are_the_only_escapes() -> None:
     assert coloured.startswith("\x1b[1;31mFAIL\x1b[0m    CPU-001")
     assert "cpu-x: 1 \x1b[1;31mFAIL\x1b[0m\n" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+def test_chinese_is_wrapped_by_columns_between_characters_and_commands_stay_whole() -> None:
+    words = {"fix (host): {}": "处理（主机）：{}", "found {}; expected {}": "实测 {}；期望 {}", "; ": "；"}
+    changes = {"text": "没有大页，主机与加速卡之间的缓冲区会变慢。", "remediation": f"{COMMAND[:31]}；echo a > b"}
+    text = report([finding("WARN", **changes)], "cpu-x", (), Look(40, words=words))
+
+    assert text.splitlines()[:5] == [
+        "WARN    CPU-001  没有大页，主机与加速卡",
+        "        之间的缓冲区会变慢。",
+        "        处理（主机）：sysctl -w vm.nr_hugepages=15000；",
+        "        echo a > b",
+        "        实测 a = 1；期望 2；source: the",
+    ]

@@ -89,6 +89,18 @@ def test_a_file_that_a_variable_names_must_exist_before_anything_starts(profile:
     assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
 
 
+def test_findings_are_in_the_users_language_and_what_programs_read_is_not(profile: Path) -> None:
+    wrong = check(fact="processor.architecture", operator="absent", text="It is {found}.")
+    chinese = {"It is {found}.": "实测 {found}。", "fix (host): {}": "处理（主机）：{}"}
+    profile.write_text(json.dumps({**PROFILE, "checks": [wrong], "translations": {"zh": chinese}}))
+    said = start(profile, "check", "--only", "warn,fail", LC_ALL="zh_CN.GBK")
+
+    assert f"实测 {os.uname().machine}。\n        处理（主机）：" in said.stdout
+    assert "It is" in run(profile, "check", "--json", LANG="zh_CN.UTF-8").stdout
+    assert "实测" in run(profile, "check", "--json", "--lang", "zh").stdout
+    assert run(profile, "plan", "--lang", "fr").returncode == errors.USAGE
+
+
 @pytest.fixture
 def modelscope() -> Iterator[str]:
     index = {"metadata": {"total_size": 4000}, "weight_map": {}}
