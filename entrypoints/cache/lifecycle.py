@@ -64,7 +64,7 @@ class Caches:
     ) -> None:
         self._plan = plan
         self._compiling = tuple(profile["variables"]["compiling"])
-        self._findings = profile["findings"]
+        self._findings, self._words = profile["findings"], profile.get("words") or {}
         self._others: list[str] | None = None if is_shared(env) else []
         """Who could have written what is not used; None if everyone who can write to the volume is trusted."""
         self._private = private
@@ -98,7 +98,7 @@ class Caches:
         if self._others:
             expected = f"files that only uid {os.getuid()} and root can write"
             unused = notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
-            self._say(as_log((tell(self._findings, unused),)))
+            self._say(as_log((tell(self._findings, unused),), self._words))
 
     def _check_volume(self, others: list[str]) -> None:
         """Use private folders instead of the volume, or of its entries, if another user can replace what is there."""
