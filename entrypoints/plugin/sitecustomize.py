@@ -1,0 +1,24 @@
+"""Python runs this module at its start, because the plugin's folder is on PYTHONPATH (docs.python.org, module site).
+
+vLLM imports Inductor before it loads any plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+from drydock_plugin import METHOD
+
+if os.environ.get(METHOD) == "fork":
+    from drydock_plugin.deferring import Finder
+
+    sys.meta_path.insert(0, Finder())
+
+# Python runs only the first module of this name. This is the next one, of the image or of the user.
+_own = os.path.dirname(__file__)
+_hidden = PathFinder.find_spec("sitecustomize", [folder for folder in sys.path if folder != _own])
+if _hidden and _hidden.loader:
+    _hidden.loader.exec_module(module_from_spec(_hidden))
