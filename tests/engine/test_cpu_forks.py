@@ -1,4 +1,4 @@
-"""A server whose engine core is a fork of its API server: imported once, the same tokens, the same end."""
+"""A server whose engine core is a fork of its API server: imported once, in part later, the same answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import urllib.request
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from docker.models.containers import Container
@@ -24,16 +24,40 @@ PROMPTS = (
 )
 
 
+def post(container: Container, path: str, body: dict[str, Any]) -> Any:
+    """Return the first choice of an answer to a greedy request."""
+    url = demo.address(container, demo.API_PORT, f"/v1/{path}")
+    whole = {"model": "smollm2", "temperature": 0, "max_tokens": 40, **body}
+    request = urllib.request.Request(url, json.dumps(whole).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.load(response)["choices"][0]
+
+
 def tokens(container: Container) -> list[str]:
     """Return the greedy continuation of each prompt, one after the other."""
-    url = demo.address(container, demo.API_PORT, "/v1/completions")
-    texts = []
-    for prompt in PROMPTS:
-        body = {"model": "smollm2", "prompt": prompt, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as response:
-            texts.append(json.load(response)["choices"][0]["text"])
-    return texts
+    bodies = ({"prompt": prompt, "max_tokens": 48, "ignore_eos": True} for prompt in PROMPTS)
+    return [post(container, "completions", body)["text"] for body in bodies]
+
+
+TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+CITY = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+
+
+def features(container: Container) -> dict[str, Any]:
+    """Return what a server answers where more of vLLM and its libraries is used than for plain text."""
+    asked = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}]}
+    named = {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+    schema = {"response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}}}
+    likely = post(container, "completions", {"prompt": PROMPTS[0], "logprobs": 2, "prompt_logprobs": 1})
+    with urllib.request.urlopen(demo.address(container, demo.API_PORT, "/metrics"), timeout=120) as response:
+        metrics = sorted(set(re.findall(r"^# TYPE (\S+)", response.read().decode(), re.MULTILINE)))
+    return {
+        "log probabilities": (likely["logprobs"]["tokens"], len(likely["prompt_logprobs"])),
+        "schema": json.loads(post(container, "chat/completions", asked | schema)["message"]["content"]),
+        "tool": post(container, "chat/completions", asked | named)["message"]["tool_calls"][0]["function"],
+        "metrics": metrics,
+    }
 
 
 def imports_of(module: str, logs: str) -> int:
@@ -65,6 +89,7 @@ class Seen(NamedTuple):
     """A server that was started one way."""
 
     tokens: list[str]
+    features: dict[str, Any]
     logs: str
     processes: list[str]
     allowed: list[str]
@@ -76,10 +101,11 @@ def by_method(built: build.Built, model: Path) -> dict[str, Seen]:
     found = {}
     for method, env in {"fork": {}, "spawn": {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}}.items():
         environment = {"PYTHONPROFILEIMPORTTIME": "1", **env}
-        with demo.serving(built.image, model, environment=environment) as container:
+        with demo.serving(built.image, model, *TOOLS, environment=environment) as container:
             demo.wait_until_ready(container)
-            said, logs = tokens(container), container.logs().decode(errors="replace")
-            found[method] = Seen(said, logs, processes(container), allowed(container))
+            said, answers = tokens(container), features(container)
+            logs = container.logs().decode(errors="replace")
+            found[method] = Seen(said, answers, logs, processes(container), allowed(container))
     return found
 
 
@@ -88,6 +114,17 @@ def test_pytorch_and_vllm_are_imported_once(by_method: dict[str, Seen]) -> None:
 
     assert counts["fork"] == [1, 1]
     assert counts["spawn"] == [2, 2]  # a third one, model inspection, keeps what it says to itself
+
+
+def test_inductors_lowerings_are_not_imported_and_what_clients_use_works_without_them(
+    by_method: dict[str, Seen],
+) -> None:
+    fork, spawn = by_method["fork"], by_method["spawn"]
+
+    assert imports_of("torch._inductor.lowering", fork.logs) == 0
+    assert imports_of("torch._inductor.lowering", spawn.logs) >= 1
+    assert fork.features == spawn.features
+    assert fork.features["tool"]["name"] == "weather"
 
 
 def test_the_engine_core_is_a_process_of_its_own(by_method: dict[str, Seen]) -> None:
