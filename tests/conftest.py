@@ -6,6 +6,7 @@ Kinds: unit, golden (compares with a committed file), fuzz (hundreds of cases a 
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,9 @@ from drydock.engine import daemon as docker_engine
 from drydock.lock import proof
 from drydock.repo import docs
 from tests.support import damage
+
+os.environ["LC_ALL"] = "C.UTF-8"
+"""Findings in English, whatever the language of who runs the tests."""
 
 KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "pipelines", "engine")
 

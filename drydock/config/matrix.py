@@ -248,6 +248,8 @@ def _read_accelerators(project: Project, files: Mapping[str, StackFile]) -> dict
     """Read the accelerators that have stacks, by name."""
     host = _translated(project, HOST) if (project / HOST).is_file() else None
     common = validate(AnyHost, host) if host else None
+    if host and common and (wrong := [*_check_translations(common, host)]):
+        raise failure(wrong)
     read = {name: _read_accelerator(project, name) for name in sorted({file.accelerator for file in files.values()})}
     problems = list(finding_ids.problems(common, host, read, files))
     if problems:
@@ -285,7 +287,7 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
 def _read_accelerator(project: Project, folder: str) -> tuple[Accelerator, YamlDocument]:
     document = _translated(project, f"templates/{folder}/accelerator.yaml")
     accelerator = validate(Accelerator, document)
-    problems = list(_check_settings((), accelerator, document))
+    problems = [*_check_settings((), accelerator, document), *_check_translations(accelerator, document)]
     if accelerator.accelerator != folder:
         text = f"found {accelerator.accelerator!r}, expected the folder's name {folder!r}"
         problems.append((document.problem(("accelerator",), text), ""))
@@ -455,6 +457,16 @@ def _check_settings(
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
+
+
+def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -> Iterator[Problem]:
+    """Check that a translation has the names in braces of its text."""
+    for language, texts in holder.translations.items():
+        for text, translation in texts.items():
+            found, expected = (sorted(re.findall(r"\{\w*\}", each)) for each in (translation, text))
+            if found != expected:
+                message = f"found {' '.join(found) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
+                yield document.problem(("translations", language, text), message), "write each name as in the text"
 
 
 def _check_layers(layers: Sequence[Layer], document: YamlDocument) -> Iterator[Problem]:

@@ -36,7 +36,7 @@ HUB_CACHES = "DRYDOCK_HUB_CACHES"
 CONFIGURATIONS = Path(__file__).with_name("configurations.json")
 
 PASSED = ("PATH", "LD_LIBRARY_PATH", "LC_ALL", "LC_MESSAGES", "LANG", API_KEY, *FROM_THE_SHELL)
-"""Variables of the shell that the entrypoint gets, with proxies: what `run` passes, the locale, what vendors' tools need.
+"""Variables of the shell that the entrypoint gets, with proxies: what `run` passes, the locale, and vendors' own.
 
 A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.
 """

@@ -342,6 +342,18 @@ def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
     assert "checks: duplicate check id CPU-001" in found[0]
 
 
+@pytest.mark.parametrize("own", ["慢", "{found} 慢 {found}", "{fund} 慢"])
+def test_a_translation_names_the_values_of_its_text(write: Callable[..., Path], problems: Problems, own: str) -> None:
+    host = {"templates/host.yaml": "schema: 1\nchecks: []\n"}
+    right = {"templates/cpu/accelerator.zh.yaml": "translations: {zh: {'{found} is slow': '{found} 慢'}}\n"}
+    common = {"templates/host.zh.yaml": "translations: {zh: {same: 同}}\n"}
+    read = read_matrix(Project(write(**host, **right, **common)))
+    wrong = {**right, "templates/cpu/accelerator.zh.yaml": f"translations: {{zh: {{'{{found}} is slow': '{own}'}}}}\n"}
+
+    assert read[0].translations == {"zh": {"same": "同", "{found} is slow": "{found} 慢"}}
+    assert "accelerator.zh.yaml: translations.zh.{found} is slow: found " in problems(**host, **wrong)[0]
+
+
 def test_all_mistakes_are_shown_at_once(problems: Problems) -> None:
     found = problems(("stack: old", "stack: odl"), ("[newest]", "[cpu]"), ("[torch]", "[torch, torch]"))
     assert len(found) == 4
