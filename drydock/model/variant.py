@@ -316,6 +316,16 @@ Recommendations = Annotated[
 ]
 
 
+class Unreadable(Record):
+    """A kind of input that the image cannot read."""
+
+    because: OneLine
+    """What it lacks for that, in one sentence."""
+    instead: Identifier
+    """Variant or alias whose image reads it."""
+    source: Source
+
+
 class StackContents(Record):
     """What goes into an image; shared by stacks and variants."""
 
@@ -357,6 +367,11 @@ class Serving(Record):
     conversions: tuple[Conversion, ...] = ()
     """Vendor scripts with which the image can convert models."""
     recommended: Recommendations = ()
+    unreadable: Mapping[Literal["audio"], Unreadable] = Field(
+        default={},
+        description="Optional: kinds of input that the image cannot read; `plan` refuses models that take no other.",
+        exclude_if=lambda kinds: not kinds,  # the key must not change profiles of images that read all
+    )
 
 
 class Stack(StackContents, Serving):

@@ -20,6 +20,12 @@ NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_co
 TOWERS = ("vision_config", "audio_config")
 """Keys that may hold the configuration of what turns other input than text into embeddings."""
 
+SPEECH = (
+    "CohereAsrForConditionalGeneration", "FireRedASR2ForConditionalGeneration", "FunASRForConditionalGeneration",
+    "MossTranscribeDiarizeForConditionalGeneration", "WhisperForConditionalGeneration",
+)  # fmt: skip
+"""Architectures that take speech only: vLLM 0.32, models with supports_transcription_only."""
+
 _BLOCKS = "layers_block_type"
 _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 """transformers' configuration_nemotron_h.py."""
@@ -77,7 +83,8 @@ def parse_config(outer: Table) -> Config:
     text, filled = _text(outer)
     thinker = optional_table(outer, "thinker_config") or {}
     towers = {kind: _tower(outer, thinker, key) for kind, key in zip(("image", "audio"), TOWERS, strict=True)}
-    architectures = as_list(outer, "architectures")
+    architecture = next((str(name) for name in as_list(outer, "architectures")), "")
+    modalities = tuple(kind for kind, tower in towers.items() if tower is not None)
     types = (part.get(key) for part in (outer, text) for key in ("dtype", "torch_dtype"))
     pattern = _pattern(text)
     if pattern:
@@ -87,10 +94,10 @@ def parse_config(outer: Table) -> Config:
         text=text,
         vision=towers["image"] or {},
         quantization=_quantization(outer, text),
-        architecture=str(architectures[0]) if architectures else "",
+        architecture=architecture,
         family=str(text.get("model_type") or outer.get("model_type") or ""),
         dtype=str(next(filter(None, types), "")),
-        modalities=tuple(kind for kind, tower in towers.items() if tower is not None),
+        modalities=modalities or (("audio",) if architecture in SPEECH else ()),
         layer_kinds=() if pattern else tuple(map(str, as_list(text, "layer_types") or as_list(text, _BLOCKS))),
         pattern=pattern,
         filled=filled,

@@ -30,7 +30,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard, parsers
+from entrypoints.plan import guard, inputs, parsers
 from entrypoints.plan import ranks as over
 from entrypoints.plan.recommended import recommended
 from entrypoints.plan.roles import role_notices, role_settings
@@ -70,6 +70,7 @@ def command(
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
+    inputs.check_speech(profile, model)
     published, model = model, as_overridden(model, given, profile["vllm"])
     check_length(model, given, {item["setting"] for item in profile["settings"]})
     across = over.read_across(profile, facts, given)
@@ -101,7 +102,9 @@ def command(
     spread = over.notices(across, given) if across else ()
     settled = {name: item.value.value for name, item in chosen.items()}
     roles = role_notices(profile, given, settled, float(patience.value))
-    notices = (*decision.findings, *unread, *changed, *download, *_hub(model), *exposed, *unguarded, *spread, *roles)
+    unreadable = inputs.notices(profile, model, given, settled)
+    said = (*decision.findings, *unread, *changed, *unreadable, *download, *_hub(model))
+    notices = (*said, *exposed, *unguarded, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
