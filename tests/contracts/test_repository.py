@@ -142,6 +142,13 @@ def test_each_lock_fits_the_matrix(variant: Variant) -> None:
 
 
 @pytest.mark.golden
+def test_a_row_of_packages_alone_reads_sound_or_names_one_that_does() -> None:
+    rows = [row for row in read_matrix(DRYDOCK) if row.serves and row.base.kind == "debian"]
+    reads = {row.id for row in rows if any("[audio]" in wanted for wanted in row.requirements)}
+    assert {row.unreadable["audio"].instead for row in rows if row.id not in reads} <= reads
+
+
+@pytest.mark.golden
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> None:
     render.check(DRYDOCK, variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
