@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest.components import ingredients, locked
-from drydock.build import plan
 from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.config.access import redact
@@ -60,7 +59,7 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
                 "internalParameters": {
                     "inputsSha256": job.inputs_sha256,
                     "sourceDateEpoch": job.lock.source_date_epoch,
-                    "export": plan.EXPORT,
+                    "export": job.export,
                     "network": "none",
                     "contexts": sorted(job.context_overrides),
                 },

@@ -64,7 +64,7 @@ def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
-    made = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, output)
+    made = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, output, exported=job.export)
     return plan.labelled(made, job.stand_in_labels)
 
 
@@ -221,7 +221,8 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
         routes.check(job.project, contexts)
         with whole_folder(job.foundation, replace=True) as temporary:
             # Without labels: images with and without stand-ins in later stages share a foundation.
-            own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary)
+            exported = plan.export(job.foundation_recipe)
+            own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary, exported=exported)
             yield from foundation.make(own, temporary)
         clock.lap("foundation")
     with whole_folder(job.layout, replace=True) as temporary:

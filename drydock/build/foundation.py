@@ -1,10 +1,10 @@
 """Builds a plan into an OCI layout, reusing the foundation: the image without the entrypoint, built once and kept. IO.
 
-An export sets the time of every file (rewrite-timestamp). To do so it unpacks, changes and compresses every layer above
-the base again, even if only the last one is new. So the Dockerfile's stage `foundation`, with everything from wheels
-and vendors, is exported by itself. Later builds use that layout in place of the stage, as the image named by FROM: they
-need neither BuildKit's cache nor the wheels, and BuildKit copies its layers without reading them. The result is bit for
-bit the image that the plan builds in one run; `verify` compares them.
+The Dockerfile's stage `foundation`, with everything from wheels and vendors, is exported by itself. Later builds use
+that layout in place of the stage, as the image named by FROM: they need neither BuildKit's cache nor the wheels, and
+BuildKit copies its layers without reading them. The result is bit for bit the image that the plan builds in one run;
+`verify` compares them. Where a project's own lines make the export set times (`plan.export`), it does so only above the
+foundation; in one run, the layers below would be described as changed, too.
 
 Sources: Dockerfile reference, FROM, on named contexts that replace a stage; BuildKit's
 exporter/containerimage/writer.go (rewriteRemoteWithEpoch) on which layers it keeps, and exporter/oci/export.go on

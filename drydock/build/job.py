@@ -77,6 +77,16 @@ class Job:
         return own | render.own_files(self.project, self.variant)
 
     @property
+    def export(self) -> str:
+        """Return how the job's image is exported."""
+        return plan.export(self.sources[render.DOCKERFILE].decode())
+
+    @property
+    def foundation_recipe(self) -> str:
+        """Return the instructions that make the job's foundation, which a project's own lines do not change."""
+        return foundation.recipe(self.sources[render.DOCKERFILE].decode())
+
+    @property
     def context(self) -> Path:
         """Return the folder of the build's own context, in the store."""
         return default_store().folder({}, self.sources)
@@ -135,9 +145,8 @@ class Job:
     @cached_property
     def foundation_key(self) -> str:
         """Return the checksum of everything that the foundation's digest depends on."""
-        recipe = foundation.recipe(self.sources[render.DOCKERFILE].decode())
         contexts = {name: value for name, value in self.context_overrides.items() if name != "entrypoints"}
-        return self._checksum({render.DOCKERFILE: recipe.encode()}, {}, contexts)
+        return self._checksum({render.DOCKERFILE: self.foundation_recipe.encode()}, {}, contexts)
 
     @property
     def foundation(self) -> Path:
@@ -156,9 +165,9 @@ class Job:
         """Return the checksum of files, the entrypoint's hashes and contexts, and what every image depends on."""
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         hashes |= {f"context {name}": overrides.identity(value) for name, value in context_overrides.items()}
-        return plan.inputs_sha256(
-            self.variant, self.lock, self.platform, {**hashes, **entrypoint, **self.project.tool_hashes}
-        )
+        hashes |= {**entrypoint, **self.project.tool_hashes}
+        exported = plan.export(files[render.DOCKERFILE].decode())
+        return plan.inputs_sha256(self.variant, self.lock, self.platform, hashes, exported)
 
 
 def prepare(project: Project, target: str, options: BuildOptions = DEFAULTS) -> Job:

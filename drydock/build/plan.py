@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,26 @@ from drydock.core.files import checksum
 from drydock.model.locked import Lock, LockedPlatform
 from drydock.model.variant import Variant
 
-EXPORT = "type=oci,tar=false,rewrite-timestamp=true,force-compression=true,oci-mediatypes=true"
+EXPORT = "type=oci,tar=false,force-compression=true,oci-mediatypes=true"
 """An OCI layout: the only export that the engine's own BuildKit makes bit for bit identical each time."""
+REWRITING = f"{EXPORT},rewrite-timestamp=true"
+"""The same, with newer times set to the epoch's. It unpacks and compresses every layer above the base a second time."""
+WRITES = re.compile(r"^[ \t]*(?:RUN|COPY|ADD|WORKDIR)\b(?:.*\\\n)*.*", re.IGNORECASE | re.MULTILINE)
+"""An instruction that writes into the image."""
+SETTLES = re.compile(r".*/tools/layer\.py [^;&|]*|COPY --link --from=entrypoint /\w+ /|WORKDIR /")
+"""The last line of one that leaves no present time: its last command sets all times, or what it copies has set ones."""
 
 
-def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[str, str]) -> str:
+def export(dockerfile: str) -> str:
+    """Return how the image of a Dockerfile is exported: as it was written, if each of its steps sets the times.
+
+    A step that a project adds may not; see `additions.dockerfile` and templates/base.Dockerfile.j2.
+    """
+    last = (step.rpartition("\n")[2] for step in WRITES.findall(dockerfile))
+    return EXPORT if all(SETTLES.fullmatch(line) for line in last) else REWRITING
+
+
+def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[str, str], exported: str = EXPORT) -> str:
     """Return the checksum of everything a digest depends on, except BuildKit itself.
 
     `files` maps the repository's files that are used (Dockerfile, profile, entrypoint, tools) to their hashes.
@@ -26,13 +42,21 @@ def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[st
             "platform": platform,
             "source_date_epoch": lock.source_date_epoch,
             "compression": variant.compression.model_dump(mode="json", include={"algorithm", "level"}),
-            "export": EXPORT,
+            "trims": variant.trims,
+            "export": exported,
         }
     )
 
 
-def plan(
-    variant: Variant, lock: Lock, platform: str, contexts: Mapping[str, str], context: Path, output: Path
+def plan(  # noqa: PLR0913 - the last has a default
+    variant: Variant,
+    lock: Lock,
+    platform: str,
+    contexts: Mapping[str, str],
+    context: Path,
+    output: Path,
+    *,
+    exported: str = EXPORT,
 ) -> dict[str, Any]:
     """Return the bake file that builds one variant for one platform into an OCI layout at `output`.
 
@@ -47,7 +71,7 @@ def plan(
         "platforms": [platform],
         "network": "none",
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": [f"{EXPORT},{compression(variant)},dest={template(str(output))}"],
+        "output": [f"{exported},{compression(variant)},dest={template(str(output))}"],
     }
     return {"group": {"default": {"targets": [bake_name(variant.id)]}}, "target": {bake_name(variant.id): target}}
 

@@ -18,15 +18,12 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import dumps, read_bounded
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
-from drydock.model.distributions import Layer
 from drydock.model.locked import Lock
 from drydock.model.record import dump, part
 from drydock.model.variant import Profile, ResolvedServing, Supplied, Variant
 
 VENV = "/opt/venv"
 PYTHON = f"{VENV}/bin/python3"
-HEADERS = "/include/"
-"""In patterns of trims: files that a compiler reads."""
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 DOCKERFILE, PROFILE = "Dockerfile", "profile.json"
@@ -124,8 +121,8 @@ class Steps(NamedTuple):
     """Prefix of a command that needs the environment of the base's set-up scripts."""
     installers: tuple[tuple[str, Quoted], ...]
     """Context of supplied files → the command that installs them."""
-    layers: tuple[tuple[str, tuple[Quoted, ...]], ...]
-    """Name of each layer; for each trimmed distribution, its name and the options of trim.py."""
+    layers: tuple[str, ...]
+    """Name of each layer."""
     supplied_wheels: tuple[tuple[str, Quoted], ...]
     """Context of supplied wheels, and their paths."""
     aliases: tuple[Quoted, ...]
@@ -135,7 +132,9 @@ class Steps(NamedTuple):
     certificates: tuple[str, ...]
     """Folder of the build's own context with the project's certificates; none without them."""
     copies: tuple[tuple[Quoted, Quoted], ...]
-    """Files of the project: path in the build's own context, and in the image."""
+    """Files of the project: path in the entrypoint's stage, and in the folder of which the image is made."""
+    own_files: tuple[str, ...]
+    """Folder of the build's own context with these files; none without them."""
     blocks: tuple[tuple[str, Quoted], ...]
     """Lines of a Dockerfile that the project adds, each with a comment."""
     run_as: str
@@ -160,12 +159,13 @@ def steps(variant: Variant) -> Steps:
         venv=_venv(variant),
         within=Quoted(f"{quoting.sh(variant.interpreter)} -BS /tools/environment.py run " if variant.setup else ""),
         installers=tuple(_installers(variant)),
-        layers=tuple((layer.name, tuple(_trims(variant, layer))) for layer in variant.layers),
+        layers=tuple(layer.name for layer in variant.layers),
         supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
         aliases=tuple(_aliases(variant)),
         conversions=tuple(_conversions(variant)),
         certificates=(OWN_CERTIFICATES,) if variant.additions.certificates else (),
         copies=tuple(_copies(variant)),
+        own_files=(OWN_FILES,) if variant.additions.files else (),
         blocks=tuple((f"{it.name}: {it.because}", Quoted("\n".join(it.lines))) for it in variant.additions.dockerfile),
         run_as=variant.additions.user or USER,
         path=Quoted(f"{VENV}/bin:$PATH" if variant.installs else "$PATH"),
@@ -240,15 +240,6 @@ def _files(item: Supplied) -> Quoted:
     return quoting.words(*(quoting.glob(f"/supplied/{pattern}") for pattern in item.patterns))
 
 
-def _trims(variant: Variant, layer: Layer) -> Iterator[Quoted]:
-    """Yield the options of trim.py; headers stay where vLLM is compiled against them."""
-    for trim in variant.trims(layer):
-        drop = [pattern for pattern in trim.drop if not (variant.builds and HEADERS in pattern)]
-        options = {"--drop": drop, "--strip": trim.strip}
-        quoted = [quoting.words(Quoted(option), *map(quoting.sh, globs)) for option, globs in options.items() if globs]
-        yield quoting.words(quoting.sh(trim.distribution), *quoted, by=" \\\n        ")
-
-
 def _aliases(variant: Variant) -> Iterator[Quoted]:
     if variant.vllm_alias:
         yield quoting.words(*map(quoting.sh, (variant.vllm.distribution, variant.vllm.version, variant.vllm_alias)))
@@ -262,7 +253,7 @@ def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
 
 def _copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
     for target, source in sorted(variant.additions.files.items()):
-        yield quoting.dockerfile(f"{OWN_FILES}/{source}"), quoting.dockerfile(target)
+        yield quoting.sh(f"/files/{source}"), quoting.sh(f"/image{target}")
 
 
 def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
@@ -302,7 +293,7 @@ def _base(variant: Variant) -> str:
 
 def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield the named contexts except the base, with a description of each."""
-    yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
+    yield "wheels", "a folder for each layer: its wheels, requirements.txt, and what to trim"
     for source in variant.sources:
         places = (source.sdist, source.repository, source.ref, source.url)
         yield source.name, f"source code: {' '.join(filter(None, places))}"

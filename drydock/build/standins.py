@@ -190,10 +190,7 @@ def _wheels(variant: Variant) -> Files:
     """Return a tiny wheel for each layer, vLLM's among them if one of the requirements is vLLM."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for layer in variant.layers:
-        name = f"tiny_{layer.name.replace('-', '_')}"
-        # The stand-in's Python may be older than the row's, whose folder steps of the Dockerfile name.
-        own_python = f"{name}-1.0.data/data/lib/python{variant.python}/site-packages/{name}.txt"
-        found[layer.name] = {f"tiny-{layer.name}": {f"{name}.py": "A = 1\n", own_python: ""}}
+        found[layer.name] = {f"tiny-{layer.name}": {f"tiny_{layer.name.replace('-', '_')}.py": "A = 1\n"}}
     if modules := _modules(variant, "layers"):
         name = variant.vllm.distribution
         homes = [each for each in variant.layers if name in each.distributions or not each.distributions]

@@ -12,10 +12,11 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
-from drydock.core.files import below
+from drydock.core.files import below, dumps
 from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.inputs import debs as apt
@@ -74,7 +75,7 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     layers = {**pins.layers, "build": pins.build} if pins.build else pins.layers
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
-        "wheels": lambda: wheel_folder(layers, store),
+        "wheels": lambda: wheel_folder(layers, store, variant.trims),
         "tools": lambda: tool_folder(pins.tools, project, store),
         **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
         **{item.name: partial(_supplied, item, pins, store) for item in variant.supplied},
@@ -111,13 +112,16 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
     resolve.fetch_wheels(wheels, target, store, env)
 
 
-def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> Path:
-    """Return a folder of wheels: <layer>/<file>.whl and <layer>/requirements.txt."""
+def wheel_folder(
+    layers: Mapping[str, Sequence[LockedWheel]], store: Store, trims: Mapping[str, object] = MappingProxyType({})
+) -> Path:
+    """Return a folder with a folder for each layer: its wheels, requirements.txt, and trims.json if it has trims."""
     files = {f"{layer}/{wheel.filename}": wheel.sha256 for layer, wheels in layers.items() for wheel in wheels}
     lists = {
         f"{layer}/requirements.txt": "".join(sorted(map(_requirement, wheels))).encode()
         for layer, wheels in layers.items()
     }
+    lists |= {f"{layer}/trims.json": dumps(each).encode() for layer, each in trims.items()}
     return store.folder(files, lists)
 
 

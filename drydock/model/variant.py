@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -137,6 +137,8 @@ class Engines(Record):
     containerd: str
 
 
+HEADERS = "/include/"
+"""In patterns of trims: files that a compiler reads."""
 _ZSTD = Engines(docker="23.0", containerd="1.5")
 """The first that unpack zstd. Source: release notes of Docker Engine 23.0 (moby/moby#41759) and containerd 1.5."""
 _OLDEST = Engines(docker="20.10", containerd="1.4")
@@ -540,12 +542,17 @@ class Variant(StackContents, ResolvedServing, Listed):
         """Return whether a target means this variant: its id, an alias, or its accelerator if it is the default."""
         return target in (self.id, *self.aliases) or (self.default and target == self.accelerator)
 
-    def trims(self, layer: Layer) -> list[Trim]:
-        """Return the trims that apply to the distributions of a layer."""
-        if layer.distributions:
-            return [trim for trim in self.trim if trim.distribution in layer.distributions]
-        in_other_layers = {name for other in self.layers for name in other.distributions}
-        return [trim for trim in self.trim if trim.distribution not in in_other_layers]
+    @property
+    def trims(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what is trimmed of each layer's distributions; headers stay where vLLM is compiled against them."""
+        named = {name: layer.name for layer in self.layers for name in layer.distributions}
+        others = next((layer.name for layer in self.layers if not layer.distributions), "")
+        found: dict[str, list[dict[str, Any]]] = {}
+        for trim in self.trim:
+            drop = [glob for glob in trim.drop if not (self.builds and HEADERS in glob)]
+            made = {"distribution": trim.distribution, "drop": drop, "strip": [*trim.strip]}
+            found.setdefault(named.get(trim.distribution, others), []).append(made)
+        return found
 
     @property
     def vllm_alias(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import components
-from drydock.build import render, verify
+from drydock.build import plan, render, verify
 from drydock.config import mirrors
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
@@ -63,7 +63,10 @@ def test_every_image_of_a_project_gets_what_drydock_yaml_says(write: Callable[..
     ours, theirs = (find(read_matrix(project), name) for name in ("cpu-acme", CPU))
     text = render.dockerfile(project, theirs)
     assert "--mount=type=bind,source=project/certificates,target=/certificates" in text
-    assert 'COPY --link --chmod=0644 ["project/files/motd", "/etc/acme/motd"]' in text
+    assert "--mount=type=bind,source=project/files,target=/files" in text
+    assert "install -D --mode 0644 /files/motd /image/etc/acme/motd; " in text
+    assert plan.export(text) == plan.REWRITING, "no one knows what a line of the project's leaves behind"
+    assert plan.export(text.replace("RUN rm -f /usr/bin/passwd\n", "")) == plan.EXPORT
     assert "# tuning: our scanner wants it\nRUN rm -f /usr/bin/passwd\n" in text
     assert "\nUSER 20000:0\n" in text
     assert 'com.acme.team="inference"' in text

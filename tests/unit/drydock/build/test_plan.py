@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from drydock.build import plan
 from drydock.build.job import prepare
+from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 
 PLAN = {
@@ -68,7 +71,51 @@ def test_every_input_enters_the_checksum() -> None:
     other = job.variant.model_copy(update={"compression": gzip})
     sums.append(plan.inputs_sha256(other, job.lock, job.platform, files))
 
+    trimmed = job.variant.model_copy(update={"trim": job.variant.trim[1:]})
+    sums.append(plan.inputs_sha256(trimmed, job.lock, job.platform, files))
+    sums.append(plan.inputs_sha256(job.variant, job.lock, job.platform, files, plan.REWRITING))
+
     assert len(set(sums)) == len(sums)
     reason = job.variant.compression.model_copy(update={"because": "another reason", "source": "another manual"})
     same = job.variant.model_copy(update={"compression": reason})
     assert plan.inputs_sha256(same, job.lock, job.platform, files) == sums[0]
+
+
+SETTLED = """# RUN in a comment
+FROM base
+WORKDIR /
+RUN --mount=type=bind,from=tools,target=/tools \\
+    set -eux; \\
+    touch /a; \\
+    python3 -BS /tools/layer.py settle
+RUN python3 -BS /tools/layer.py install /built/*.whl
+COPY --link --from=entrypoint /image /
+"""
+
+
+def test_an_image_is_exported_as_written_if_each_of_its_steps_sets_the_times() -> None:
+    assert plan.export(SETTLED) == plan.EXPORT
+    assert {plan.export(prepare(DRYDOCK, row.id).sources["Dockerfile"].decode()) for row in read_matrix(DRYDOCK)} == {
+        plan.EXPORT
+    }
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "RUN touch /a",
+        "run touch /a",
+        "  RUN touch /a",
+        "RUN python3 /tools/layer.py settle; touch /a",
+        "RUN python3 /tools/layer.py settle \\\n    && touch /a",
+        "RUN python3 /tools/layer.py settle || true",
+        "RUN <<EOF\npython3 /tools/layer.py settle\nEOF",
+        'RUN ["touch", "/a"]',
+        "COPY a /b",
+        "COPY --link --from=entrypoint /image /opt/x/",
+        "ADD a.tar /",
+        "WORKDIR /srv/new",
+    ],
+)
+def test_one_step_that_may_leave_a_present_time_makes_the_export_set_them(step: str) -> None:
+    assert plan.export(f"{SETTLED}{step}\nUSER 1\n") == plan.REWRITING

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import zipfile
@@ -42,19 +43,22 @@ def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Sto
     torch, numpy, vllm = (_wheel(name, name.encode()) for name in ("torch", "numpy", "vllm"))
     for wheel in (torch, numpy, vllm):
         store.add([wheel.name.encode()], wheel.sha256, wheel.name)
-    folder = fetching.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store)
+    trims = {"torch": [{"distribution": "torch", "drop": ["torch/test/*"], "strip": []}]}
+    folder = fetching.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store, trims)
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert found == [
         "empty/requirements.txt",
         "torch/numpy-1.0-py3-none-any.whl",
         "torch/requirements.txt",
         "torch/torch-1.0-py3-none-any.whl",
+        "torch/trims.json",
         "vllm/requirements.txt",
         "vllm/vllm-1.0-py3-none-any.whl",
     ]
     assert (folder / "torch" / "requirements.txt").read_text() == (
         f"numpy==1.0 --hash=sha256:{numpy.sha256}\ntorch==1.0 --hash=sha256:{torch.sha256}\n"
     )
+    assert json.loads((folder / "torch" / "trims.json").read_text()) == trims["torch"]
 
 
 def test_the_tools_folder_has_executables_from_wheels_and_scripts(store: Store, tool: bytes, tmp_path: Path) -> None:
