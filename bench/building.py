@@ -33,9 +33,8 @@ NOTES = {
         "Layers that the engine already has from another image, of either kind, are not unpacked again."
     ),
     FIRST: (
-        "Two thirds of the time are the steps themselves: installing, compiling bytecode, and importing vLLM to list "
-        "its flags. The rest is BuildKit compressing all layers twice, the second time with rewritten time stamps, on "
-        "all cores. Without the second pass, no two builds have the same digest."
+        "Most of the time are the steps themselves: installing, compiling bytecode, and importing vLLM to list its "
+        "flags. The rest is BuildKit compressing all layers, once: each step sets the time stamps of what it writes."
     ),
     EDITED: "The lower limit is buildx with nothing to do (next row), and the engine loading the image.",
     NOTHING: "The other figure includes process start, drydock's does not; see the next row.",
