@@ -43,8 +43,8 @@ _BEGINNINGS = ("--api-k", "--hf-t")
 """vLLM takes any unambiguous beginning of a flag: --api-ke is --api-key, --hf-tok is --hf-token."""
 _TOO_COMMON = frozenset(("key", "keys", "auth"))
 """Names that mean a secret as a flag or in JSON, but not before an equals sign in a sentence."""
-_JSON_KEY = r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
-_JSON_NUMBER = r"""(["'])([\w.-]+)\1(\s*:\s*)()(-?[\d][^\s,}\]]*)"""
+_JSON_KEY = r"""(["']?)((?<=["'])[\w. -]+|[\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
+_JSON_NUMBER = r"""(["'])([\w. -]+)\1(\s*:\s*)()(-?[\d][^\s,}\]]*)"""
 _URL = r"""(\w://)(?:[^/\s:@"'<>]*:(?!\d+/)(?:(?!://)[^\s"'<>])*|[^/\s"'<>]*)@"""
 """A URL's user and password, which may contain @ and /. HOST:PORT/ is not a user: docker-image://host:5000/a@sha256:…"""
 _PARAMETER = r"""([?&;#])([\w.%-]+)=([^&;#\s"'<>]+)"""
