@@ -199,15 +199,21 @@ def _computed_twice(ask_server: Ask, name: str, profile: Mapping[str, Any], conf
 
 
 def _pooled_twice(ask_server: Ask, name: str, generates: str) -> tuple[str, str]:
-    """Compare two answers of the first route that the server has. Raises Refused with `generates` if it has none."""
+    """Compare two answers of the first route that the server has. Raises Refused, with `generates`, if it has none."""
+    refusals = [generates]
     for route in pooled.ROUTES:
         question = {"model": name, **route.question}
         try:
             first, second = (_answered(ask_server(route.path, question), route.path) for _ in range(2))
-        except Refused:
+        except Absent:
+            continue
+        except Refused as refusal:
+            if pooled.NOT_FINITE in str(refusal):
+                return f"{refusal}: expected finite numbers", ""
+            refusals.append(str(refusal))
             continue
         return pooled.disagreement(route, json.loads(first.body), json.loads(second.body))
-    raise Refused(generates)
+    raise Refused("; ".join(refusals))
 
 
 def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any], config: str) -> tuple[str, str]:

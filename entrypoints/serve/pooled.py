@@ -15,6 +15,8 @@ TEXTS = (
     "To make bread, mix flour, water, salt and yeast, and let the dough rise for an hour.",
 )
 """Of different subjects, so that no model gives both the same vector."""
+NOT_FINITE = "not JSON compliant"
+"""What vLLM answers, with status 400, if a number is NaN or infinite: Python's json refuses it."""
 _MARGIN = 0.01
 """Largest allowed difference of a number between equal requests, as a share of the largest one: bfloat16 rounds to
 0.4 %, and the two can be computed in batches of different sizes."""

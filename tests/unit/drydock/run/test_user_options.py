@@ -90,8 +90,8 @@ def test_an_unknown_variables_value_reaches_a_container_that_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = FakeHere(tmp_path, [CPU])
-    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"MYSQL_PWD={VALUE}",)}), How(), here=here)
-    assert f"MYSQL_PWD={VALUE}" in here.became
+    run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"env": (f"HFTOKEN={VALUE}",)}), How(), here=here)
+    assert f"HFTOKEN={VALUE}" in here.became
     assert VALUE not in "".join(capsys.readouterr())
 
 

@@ -81,6 +81,29 @@ def test_other_answers_are_wrong(path: str, first: Any, second: Any, said: str) 
     assert said in found.reason
 
 
+@pytest.mark.parametrize(
+    ("message", "outcome", "said"),
+    [
+        ("Out of range float values are not JSON compliant", WRONG, "/score answers 400 Out of range float values"),
+        ("this model scores images", RIGHT, "; /score answers 400 this model scores images"),
+    ],
+)
+def test_a_number_that_vllm_cannot_write_is_wrong_and_another_refusal_is_noted(
+    message: str, outcome: str, said: str
+) -> None:
+    def ask(path: str, _: Mapping[str, Any] | None) -> Reply:
+        if path == "/v1/models":
+            return Reply(200, b'{"data": [{"id": "m"}]}')
+        if path == "/score":
+            return Reply(400, json.dumps({"error": {"message": message}}).encode())
+        return Reply(404, b"{}")
+
+    found = compare(ask, {}, "")
+
+    assert found.outcome == outcome
+    assert said in (found.reason or found.notes[0])
+
+
 def test_rounding_is_no_difference() -> None:
     close = [[0.6 * 1.004, -0.8, 0.001], VECTORS[1]]
 
