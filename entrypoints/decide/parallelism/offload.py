@@ -54,7 +54,7 @@ def choose_offload(facts: Facts, devices: tuple[Device, ...], engines: int, kind
         message = f"--offload-kv-cache: {found}, and {pool.share:.0%} of it is less than 1 GiB"
         raise EntrypointError(HOST, message, hint)
     because = f"{found}, the least of all limits; {1 - pool.share:.0%} of it stays for other uses"
-    own = "vLLM's own way, which needs no other server"
+    own = "vLLM's own way, without another server; earlier versions offload nothing without this flag"
     return {KV_OFFLOAD: Value(str(pool.most // GIB), because), KV_BACKEND: Value("native", own)}
 
 
