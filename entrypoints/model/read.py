@@ -259,7 +259,7 @@ def _with_template(facts: ModelFacts, read: Read) -> ModelFacts:
     """Add the chat templates of a model whose architecture has a rule. Raises MODEL."""
     if facts.architecture not in ARCHITECTURES:
         return facts
-    return facts._replace(template=read_template(read), pooling=pools(read))
+    return facts._replace(template=read_template(facts.name, read), pooling=pools(read))
 
 
 def _with_weights(

@@ -24,17 +24,17 @@ def pools(read: Read) -> bool:
     return read(_SENTENCES) is not None
 
 
-def read_template(read: Read) -> str:
+def read_template(name: str, read: Read) -> str:
     """Return a model's chat templates, from where transformers looks for them; empty without one. Raises MODEL."""
     text = read(_ALONE)
     if text is not None:
         return text[:_AT_MOST].decode(errors="replace")
-    return next((found for file in _WITHIN if (found := _within(file, read(file)))), "")
+    return next((found for file in _WITHIN if (found := _within(f"{name}/{file}", read(file)))), "")
 
 
-def _within(file: str, text: bytes | None) -> str:
+def _within(where: str, text: bytes | None) -> str:
     """Return the templates of a JSON file: one, or several by name."""
-    template = parse_json(text, file).get("chat_template") if text else None
+    template = parse_json(text, where).get("chat_template") if text else None
     several = template if isinstance(template, list) else [{"template": template}]
     texts = (each.get("template") for each in several if isinstance(each, dict))
     return "\n".join(each[:_AT_MOST] for each in texts if isinstance(each, str))

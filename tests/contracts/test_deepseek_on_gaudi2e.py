@@ -60,7 +60,7 @@ def test_the_measurements_are_named_where_they_are_not_used() -> None:
     shown = worth_reading(machine("gaudi2e", 8, TARGET).profile, planned().findings)
     informing = {finding.id: finding for finding in shown if finding.severity == "INFO"}
 
-    assert informing.keys() == {"HPU-047", "PLAN-092"}
+    assert informing.keys() == {"HPU-047", "PLAN-092", "PLAN-100"}
     found = informing["HPU-047"]
     assert "`model pull Yi30/ds-r1-0528-default-pile-g2-0529" in found.remediation
     assert f"{SCRIPTS}/nc_workspace_measure_kvcache" in found.remediation
