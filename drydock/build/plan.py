@@ -17,7 +17,7 @@ REWRITING = f"{EXPORT},rewrite-timestamp=true"
 """The same, with newer times set to the epoch's. It unpacks and compresses every layer above the base a second time."""
 WRITES = re.compile(r"^[ \t]*(?:RUN|COPY|ADD|WORKDIR)\b(?:.*\\\n)*.*", re.IGNORECASE | re.MULTILINE)
 """An instruction that writes into the image."""
-SETTLES = re.compile(r".*/tools/layer\.py [^;&|]*|COPY --link --from=entrypoint /\w+ /|WORKDIR /")
+SETTLES = re.compile(r".*/tools/layer\.py [^;&|]*|COPY --link --from=entrypoint /[\w/]+ /|WORKDIR /")
 """The last line of one that leaves no present time: its last command sets all times, or what it copies has set ones."""
 
 

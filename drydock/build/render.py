@@ -253,7 +253,7 @@ def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
 
 def _copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
     for target, source in sorted(variant.additions.files.items()):
-        yield quoting.sh(f"/files/{source}"), quoting.sh(f"/image{target}")
+        yield quoting.sh(f"/files/{source}"), quoting.sh(f"/row/{variant.epoch}{target}")
 
 
 def own_files(project: Project, variant: Variant) -> dict[str, bytes]:

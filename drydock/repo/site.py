@@ -71,7 +71,7 @@ def serve(root: Path) -> None:
 
 def publish(root: Path, output: Path) -> list[Path]:
     """Build the site of this checkout and of each release into a folder; return it. Raises BuildError, InputError."""
-    if output.exists() and any(output.iterdir()) and not (output / "versions.json").is_file():
+    if output.is_file() or (output.exists() and any(output.iterdir()) and not (output / "versions.json").is_file()):
         raise InputError(f"{output}: neither empty nor a site", hint="name a folder that does not exist yet")
     build(root, output / HERE)
     names = []
@@ -158,13 +158,24 @@ def settings(root: Path, language: str) -> dict[str, Any]:
     up = "" if language == "en" else "../"
     found |= {"docs_dir": "pages", "site_dir": "html"}
     found["nav"] = _translated(root, found["nav"], language, found["extra"].pop("sections").get(language, {}))
+    next(iter(found["nav"][-1].values())).extend(_own(root, language))
     found["theme"]["language"] = language
     found["extra"]["polyfills"] = [SEARCH]
     found["extra"]["homepage"] = _start(root, language)
+    if language != "en":
+        del found["extra"]["version"]  # the theme looks for the list of versions next to the site
     if len(known := languages(root)) > 1:
         links = {each: f"{up}{_below(each)}{_start(root, each)}" for each in known}
         found["extra"]["alternate"] = [{"name": LANGUAGES[each], "link": links[each], "lang": each} for each in known]
     return found
+
+
+def _own(root: Path, language: str) -> Iterator[str]:
+    """Yield the pages that only this language has, such as a glossary."""
+    for path in sorted((root / "docs" / language).rglob("*.md")):
+        page = path.relative_to(root / "docs" / language)
+        if str(page) != START and not (root / "docs" / page).is_file():
+            yield str(path.relative_to(root))
 
 
 def _below(language: str) -> str:

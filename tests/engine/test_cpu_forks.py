@@ -27,7 +27,7 @@ PROMPTS = (
 def post(container: Container, path: str, body: dict[str, Any]) -> Any:
     """Return the first choice of an answer to a greedy request."""
     url = demo.address(container, demo.API_PORT, f"/v1/{path}")
-    whole = {"model": "smollm2", "temperature": 0, "max_tokens": 40, **body}
+    whole = {"model": "smollm2", "temperature": 0, "max_tokens": 80, **body}
     request = urllib.request.Request(url, json.dumps(whole).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as response:
         return json.load(response)["choices"][0]
@@ -41,7 +41,7 @@ def tokens(container: Container) -> list[str]:
 
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 CITY = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
-TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+TOOL = {"type": "function", "function": {"name": "weather", "strict": True, "parameters": CITY}}
 
 
 def features(container: Container) -> dict[str, Any]:
@@ -121,8 +121,9 @@ def test_inductors_lowerings_are_not_imported_and_what_clients_use_works_without
 ) -> None:
     fork, spawn = by_method["fork"], by_method["spawn"]
 
-    assert imports_of("torch._inductor.lowering", fork.logs) == 0
-    assert imports_of("torch._inductor.lowering", spawn.logs) >= 1
+    kernels = "torch._inductor.kernel"  # which the lowerings import; an import that is refused is said too
+    assert imports_of(kernels, fork.logs) == 0
+    assert imports_of(kernels, spawn.logs) >= 1
     assert fork.features == spawn.features
     assert fork.features["tool"]["name"] == "weather"
 

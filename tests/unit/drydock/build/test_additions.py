@@ -64,7 +64,7 @@ def test_every_image_of_a_project_gets_what_drydock_yaml_says(write: Callable[..
     text = render.dockerfile(project, theirs)
     assert "--mount=type=bind,source=project/certificates,target=/certificates" in text
     assert "--mount=type=bind,source=project/files,target=/files" in text
-    assert "install -D --mode 0644 /files/motd /image/etc/acme/motd; " in text
+    assert f"install -D --mode 0644 /files/motd /row/{ours.epoch}/etc/acme/motd; " in text
     assert plan.export(text) == plan.REWRITING, "no one knows what a line of the project's leaves behind"
     assert plan.export(text.replace("RUN rm -f /usr/bin/passwd\n", "")) == plan.EXPORT
     assert "# tuning: our scanner wants it\nRUN rm -f /usr/bin/passwd\n" in text

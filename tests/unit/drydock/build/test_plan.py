@@ -89,7 +89,7 @@ RUN --mount=type=bind,from=tools,target=/tools \\
     touch /a; \\
     python3 -BS /tools/layer.py settle
 RUN python3 -BS /tools/layer.py install /built/*.whl
-COPY --link --from=entrypoint /image /
+COPY --link --from=entrypoint /row/1795219200 /
 """
 
 
@@ -112,7 +112,7 @@ def test_an_image_is_exported_as_written_if_each_of_its_steps_sets_the_times() -
         "RUN <<EOF\npython3 /tools/layer.py settle\nEOF",
         'RUN ["touch", "/a"]',
         "COPY a /b",
-        "COPY --link --from=entrypoint /image /opt/x/",
+        "COPY --link --from=entrypoint /row/1795219200 /opt/x/",
         "ADD a.tar /",
         "WORKDIR /srv/new",
     ],
