@@ -401,8 +401,7 @@ def verify(
         emit(tasks.verify(here(), reference, options, json=json))
         return
     job = prepare(here(), required("verify", target, "or --reference, for an image in a registry"))
-    how = {"recording": record, "from_foundation": from_foundation}
-    verified = verify_module.verify(job, builder=builder or None, **how)
+    verified = verify_module.verify(job, builder=builder or None, recording=record, from_foundation=from_foundation)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
 

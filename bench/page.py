@@ -24,6 +24,7 @@ TITLES = {
     "serve": "Serve",
     "size": "Size",
     "ship": "Ship",
+    "many": "Many rows and machines",
     "growth": "Growth",
     "tool": "Entrypoint",
 }

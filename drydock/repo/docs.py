@@ -34,7 +34,8 @@ def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     """Return the text of each page that is generated, or has generated tables. Raises StaleError for a missing one."""
     rows = tables.rows(project, variants)
     found = {path: filled(path, own) for path, own in marked(project, variants, rows).items()}
-    if (project / pictures.DEMO).is_file():
+    shown = {name for name in pictures.TARGETS if any(each.answers_to(name) for each in variants)}
+    if (project / pictures.DEMO).is_file() and shown == {*pictures.TARGETS}:
         (digest,) = (row["digest"] for row in rows if row["id"] == find(variants, TARGET).id)
         found |= pictures.pages(project, variants, digest)
     return found | reference.pages(project, variants, rows, read_retired(project))

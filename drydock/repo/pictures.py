@@ -24,6 +24,7 @@ FOLDER = "docs/pictures"
 DEMO = f"{FOLDER}/demo.txt"
 COLUMNS = 104
 PLANNED, HOST, MODEL, SHOWN = "h100", "cuda-h100-8x", "Qwen/Qwen3-8B", "parallel-size ="
+TARGETS = (TARGET, PLANNED)
 _FONTS = re.compile(r"^ *@font-face \{.*?^ *\}\n", re.DOTALL | re.MULTILINE)
 """What Rich's picture loads from elsewhere."""
 

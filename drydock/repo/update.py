@@ -120,13 +120,15 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
 def _edited(project: Project, variant: Variant, file: Path, names: Iterable[Path], version: str) -> dict[Path, str]:
     """Return the new text of each file. Raises InputError unless each place has the old version exactly once."""
     old, pin = variant.vllm.version, f"{variant.vllm.distribution}=="
+    pinned = re.compile(rf"{re.escape(variant.vllm.distribution)}(\[[\w, -]+\])?==")
     found: dict[Path, str] = {}
     pins = 0
     for name in names:
         document = read_yaml(name, project.shown(name))
         lines = name.read_bytes().decode().splitlines(keepends=True)
         required = enumerate(document.data.get("requirements") or ())
-        places: dict[KeyPath, str] = {("requirements", at): pin for at, text in required if text.startswith(pin)}
+        matches = ((at, pinned.match(text)) for at, text in required)
+        places: dict[KeyPath, str] = {("requirements", at): match[0] for at, match in matches if match}
         pins += len(places)
         for path, start in {**places, **({VERSION: ""} if name == file else {})}.items():
             number = document.places[path].line - 1

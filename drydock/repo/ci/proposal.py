@@ -31,7 +31,7 @@ from drydock.repo.ci.variables import TOKEN, how_to_set
 from drydock.repo.ci.workflow import BRANCH, PATHS
 
 
-class Offer(NamedTuple):
+class LockRequest(NamedTuple):
     """A request to merge."""
 
     branch: str
@@ -39,8 +39,8 @@ class Offer(NamedTuple):
     title: str
 
 
-UPDATE = Offer("drydock/locks", "Update locks")
-FIRST = Offer("drydock/first-locks", "Lock what was not locked")
+UPDATE = LockRequest("drydock/locks", "Update locks")
+FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
 NOTE = "Their digests and proofs are void: run `./inv verify --target … --record` and `./inv test --record`."
 NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
@@ -125,15 +125,15 @@ def propose_first(project: Project, to: Server) -> str:
     return (changed and _offer(project, to, FIRST, "\n".join(("These locks pin more now:", "", *lines)))) or NOTHING
 
 
-def _offer(project: Project, to: Server, offer: Offer, message: str) -> str:
+def _offer(project: Project, to: Server, request: LockRequest, message: str) -> str:
     """Commit what changed, push it and open a request; return what was done, empty if nothing changed."""
     if not _git(project, "status", "--porcelain", "--", *GENERATED):
         return ""
     body = message[:MAX_BODY]
-    commit = _commit(project, offer, f"{offer.title}\n\n{body}")
-    push(project, to, offer)
-    opened = _open_pull_request(to, offer, body) if to.form == "github" else "GitLab opens the merge request"
-    return f"pushed {commit[:12]} to {offer.branch}: {opened}\n"
+    commit = _commit(project, request, f"{request.title}\n\n{body}")
+    push(project, to, request)
+    opened = _open_pull_request(to, request, body) if to.form == "github" else "GitLab opens the merge request"
+    return f"pushed {commit[:12]} to {request.branch}: {opened}\n"
 
 
 def fixable(found: Advisories) -> set[str]:
@@ -209,26 +209,26 @@ def _refuse_edits(project: Project) -> None:
         raise InputError(*edited.splitlines(), hint="commit or revert these edits: the lock change covers these paths")
 
 
-def _commit(project: Project, offer: Offer, message: str) -> str:
+def _commit(project: Project, request: LockRequest, message: str) -> str:
     """Commit the generated files to the branch, return to the previous one, and return the commit."""
     paths = [name for name in GENERATED if (project.root / name).exists()]
-    _git(project, "checkout", "--quiet", "-B", offer.branch)
+    _git(project, "checkout", "--quiet", "-B", request.branch)
     try:
         _git(project, "add", "--all", "--", *paths)
         _git(project, "commit", "--quiet", "--no-verify", "-m", message, "--", *paths, config=IDENTITY)
     finally:
         _git(project, "checkout", "--quiet", "-")
-    return _git(project, "rev-parse", offer.branch)
+    return _git(project, "rev-parse", request.branch)
 
 
-def push(project: Project, to: Server, offer: Offer) -> None:
+def push(project: Project, to: Server, request: LockRequest) -> None:
     """Replace the branch on the server; on GitLab, open a merge request for it.
 
     Source: https://docs.gitlab.com/topics/git/commit/, "Push options".
     """
-    asked = ("create", f"target={BRANCH}", f"title={offer.title}", "remove_source_branch")
+    asked = ("create", f"target={BRANCH}", f"title={request.title}", "remove_source_branch")
     options = [f"--push-option=merge_request.{option}" for option in asked] if to.form == "gitlab" else []
-    _git(project, "push", "--force", *options, to.repository, offer.branch, config=credentials(to), token=to.token)
+    _git(project, "push", "--force", *options, to.repository, request.branch, config=credentials(to), token=to.token)
 
 
 def credentials(to: Server) -> tuple[str, ...]:
@@ -246,13 +246,13 @@ def _git(project: Project, verb: str, *words: str, config: Sequence[str] = (), t
     return done.stdout.strip()
 
 
-def _open_pull_request(to: Server, offer: Offer, body: str) -> str:
+def _open_pull_request(to: Server, request: LockRequest, body: str) -> str:
     """Open a pull request, or update the open one; return its URL. https://docs.github.com/en/rest/pulls/pulls."""
-    owner, pulls, content = to.name.partition("/")[0], f"repos/{to.name}/pulls", {"title": offer.title, "body": body}
-    number = _gh(to, f"{pulls}?state=open&head={owner}:{offer.branch}", "--jq", ".[0].number // empty")
+    owner, pulls, content = to.name.partition("/")[0], f"repos/{to.name}/pulls", {"title": request.title, "body": body}
+    number = _gh(to, f"{pulls}?state=open&head={owner}:{request.branch}", "--jq", ".[0].number // empty")
     if number:
         return _gh(to, f"{pulls}/{number}", "--method", "PATCH", *_JSON, content=content)
-    return _gh(to, pulls, *_JSON, content={**content, "head": offer.branch, "base": BRANCH})
+    return _gh(to, pulls, *_JSON, content={**content, "head": request.branch, "base": BRANCH})
 
 
 _JSON = ("--input", "-", "--jq", ".html_url")
