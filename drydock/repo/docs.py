@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.config.matrix import find, read_retired
+from drydock.config.matrix import read_retired
 from drydock.core import errors
 from drydock.core.errors import DrydockError, StaleError
 from drydock.core.files import write_atomically
@@ -15,7 +15,6 @@ from drydock.core.project import Project
 from drydock.lock.proof import TIERS
 from drydock.model.caches import Cache
 from drydock.model.variant import Variant
-from drydock.prove.demo import TARGET
 from drydock.repo import pictures, reference, tables
 from drydock.repo.markdown import table
 from drydock.run.machine import natural
@@ -34,10 +33,8 @@ def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     """Return the text of each page that is generated, or has generated tables. Raises StaleError for a missing one."""
     rows = tables.rows(project, variants)
     found = {path: filled(path, own) for path, own in marked(project, variants, rows).items()}
-    shown = {name for name in pictures.TARGETS if any(each.answers_to(name) for each in variants)}
-    if (project / pictures.DEMO).is_file() and shown == {*pictures.TARGETS}:
-        (digest,) = (row["digest"] for row in rows if row["id"] == find(variants, TARGET).id)
-        found |= pictures.pages(project, variants, digest)
+    if (project / pictures.DEMO).is_file():
+        found |= pictures.pages(project)
     return found | reference.pages(project, variants, rows, read_retired(project))
 
 

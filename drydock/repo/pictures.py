@@ -8,39 +8,45 @@ from __future__ import annotations
 import io
 import re
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from drydock.config.matrix import find
+from drydock.config.matrix import find, read_matrix
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.prove.demo import TARGET
+from drydock.repo import tables
 from drydock.run import entrypoint
 
 FOLDER = "docs/pictures"
 DEMO = f"{FOLDER}/demo.txt"
 COLUMNS = 104
 PLANNED, HOST, MODEL, SHOWN = "h100", "cuda-h100-8x", "Qwen/Qwen3-8B", "parallel-size ="
-TARGETS = (TARGET, PLANNED)
 _FONTS = re.compile(r"^ *@font-face \{.*?^ *\}\n", re.DOTALL | re.MULTILINE)
 """What Rich's picture loads from elsewhere."""
 
 
-def pages(project: Project, variants: Sequence[Variant], digest: str) -> dict[Path, str]:
-    """Return path → picture. `digest` is that of the image that the demo builds, empty if none is recorded."""
-    found = {"demo.svg": _picture("./inv demo", demo(project, digest))}
+def pages(project: Project) -> dict[Path, str]:
+    """Return path → picture."""
+    variants = read_matrix(project)
+    (built,) = tables.rows(project, [find(variants, TARGET)])
     words = f"./inv entrypoint --target {PLANNED} --root tests/hosts/{HOST}/host.json -- plan --model {MODEL}"
-    found["plan.svg"] = _picture(f"{words} | grep -A1 '{SHOWN}'", plan(project, find(variants, PLANNED)))
+    found = {
+        "demo.svg": _picture("./inv demo", demo(project, built["digest"])),
+        "plan.svg": _picture(f"{words} | grep -A1 '{SHOWN}'", plan(project, find(variants, PLANNED))),
+    }
     return {project / FOLDER / name: text for name, text in found.items()}
 
 
 def demo(project: Project, digest: str) -> str:
-    """Return what the demo printed, with a digest."""
-    text = re.sub(r"sha256:[0-9a-f]{64}", digest, (project / DEMO).read_text())
-    return re.sub(rf"(?<=drydock/{TARGET}-)(\S+):[0-9a-f]{{12}}", rf"\1:{digest.removeprefix('sha256:')[:12]}", text)
+    """Return what the demo printed, with a digest; as it was if that is empty."""
+    text = (project / DEMO).read_text()
+    if not digest:
+        return text
+    short = digest.removeprefix("sha256:")[:12]
+    return re.sub(r"sha256:[0-9a-f]{64}", digest, re.sub(r"(image .*):[0-9a-f]{12}", rf"\1:{short}", text))
 
 
 def plan(project: Project, variant: Variant) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -23,7 +24,8 @@ def script(page: Path, own: str, port: int, folder: Path) -> str:
     text = "".join(BLOCK.findall(page.read_text()))
     text = re.sub(r"cpu-vllm0-32|habana1-22-fork0-9-stand-in", own, text)
     text = text.replace(":8000/", f":{port}/").replace(":8001/", f":{port + 1}/")
-    text = text.replace("--detach", f"--detach --name {own} --port {port} --cache {folder / 'cache'}")
+    text = text.replace("./inv run ", f"./inv run --cache {folder / 'cache'} ")
+    text = text.replace("--detach", f"--detach --name {own} --port {port}")
     text = re.sub(r"-- check\b", "-- check || [ $? = 3 ]", text)  # a machine of tests may be tuned badly
     return text.replace("./inv bundle.load", f"export DRYDOCK_CACHE={folder / 'elsewhere'}; ./inv bundle.load")
 
@@ -58,5 +60,6 @@ def test_every_command_of_a_page_for_a_start_runs(page: Path, tmp_path: Path) ->
         )
     finally:
         subprocess.run(["docker", "rm", "--force", own], check=False, capture_output=True)
+        shutil.rmtree(tmp_path, ignore_errors=True)  # gigabytes
 
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
