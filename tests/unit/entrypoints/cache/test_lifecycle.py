@@ -165,11 +165,13 @@ def test_a_read_only_cache_is_copied(run: Run, tmp_path: Path) -> None:
 
 
 def test_only_one_of_two_servers_fills_an_entry(run: Run, tmp_path: Path) -> None:
-    first = run(stub={"delay": 2.0})
+    later = tmp_path / "later"
+    first = run(stub={"waits_for": str(later)})
     first.leader()
     second = run()
     assert "another server is filling it: this start compiles for itself" in served(second)
     assert not list((tmp_path / "tmp").rglob("graph"))
+    later.touch()
     first.until_ready()
     first.until(lambda: can_share(tmp_path / "cache" / "compiled" / "plan"), "the entry to be kept")
     assert "cache hit" in served(run())
