@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -21,7 +22,7 @@ from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import checksum, dumps, exclusive, file_sha256, parse_json, read_bounded
 from drydock.core.paths import cache_home
 from drydock.inputs import hub
-from drydock.inputs.hub import HubFile, ModelListing
+from drydock.inputs.hub import HubFile, ModelListing, unsafe_paths
 from drydock.inputs.store import Store, place, whole_folder
 from drydock.inputs.transfer import Wanted, download
 from drydock.model.names import OneLine
@@ -50,7 +51,7 @@ class ModelFolder(Record):
 
     schema_: Literal[1] = Field(alias="schema")
     hub: OneLine
-    """Empty for a folder that no hub listed."""
+    """Empty, as name and revision are, for a folder that no hub listed."""
     name: OneLine
     revision: OneLine
     files: Mapping[OneLine, ModelFile]
@@ -209,3 +210,57 @@ def _is(path: Path, file: ModelFile) -> bool:
         return not path.is_symlink() and path.stat().st_size == file.size and file_sha256(path) == file.sha256
     except OSError:
         return False
+
+
+def files_of(folder: Path) -> tuple[Path, list[str]]:
+    """Return a model's folder without links, and the names of its files, sorted. Raises InputError for what is none."""
+    whole = folder.resolve()
+    if not any(os.path.lexists(whole / name) for name in ("config.json", "params.json")):
+        raise InputError(f"{folder}: found no config.json", hint="`./inv model pull` downloads a model")
+    paths = [Path(parent, name) for parent, folders, names in os.walk(whole) for name in (*folders, *names)]
+    problems = [f"{path}: {problem}" for path in paths if (problem := _problem(path, whole))]
+    if problems:
+        raise InputError(*problems[:10], hint="remove it, or put a copy of the file in its place")
+    names = sorted(str(path.relative_to(whole)) for path in paths if path.is_file())
+    check_names(str(folder), names)
+    return whole, names
+
+
+def as_pulled(folder: Path, names: Sequence[str]) -> ModelFolder:
+    """Return what `model pull` recorded; the caller compares each file with it. Raises InputError for other files."""
+    known = read_folder(folder)
+    check_names(str(folder), known.files)
+    other = sorted({*names} - known.files.keys() - {MANIFEST})
+    if other:
+        raise InputError(
+            f"{folder}: {MANIFEST} does not list {other[0]!r}",
+            hint=f"remove the file; or remove {MANIFEST}, so that the folder counts as it is",
+        )
+    return known
+
+
+def _problem(path: Path, folder: Path) -> str:
+    """Return why something in a model's folder is none of its files; empty if it is one.
+
+    A link may lead to a file of the same model, also in the cache of Hugging Face, which has the files of
+    MODEL/snapshots/REVISION in MODEL/blobs.
+    """
+    link = f"a link to {path.readlink()}: " if path.is_symlink() else ""
+    try:
+        target = Path(os.path.realpath(path, strict=True))
+        mode = target.stat().st_mode
+    except OSError as error:
+        return f"{link}{error.strerror}"
+    own = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
+    if not any(target.is_relative_to(place) for place in own):
+        return f"{link}{target} is outside of the model's folder"
+    if not stat.S_ISREG(mode) and (link or not stat.S_ISDIR(mode)):
+        return f"{link}expected a file, found a {'folder' if stat.S_ISDIR(mode) else 'pipe, socket or device'}"
+    return ""
+
+
+def check_names(where: str, names: Iterable[str]) -> None:
+    """Raise InputError for names that are not those of files below one folder."""
+    problems = unsafe_paths(names)
+    if problems:
+        raise InputError(*(f"{where}: {problem}" for problem in problems[:10]), hint="rename or remove the file")

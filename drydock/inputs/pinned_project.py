@@ -33,14 +33,8 @@ def files(address: str, store: Store, env: Mapping[str, str]) -> dict[str, bytes
 
 
 def _artefact(address: str, store: Store, env: Mapping[str, str]) -> dict[str, bytes]:
-    where = parse(address.removeprefix(OCI))
-    if not where.digest:
-        raise InputError(
-            f"{address}: found {f'the tag {where.tag!r}' if where.tag else 'no digest'}, expected a digest: a tag may"
-            " name something else tomorrow",
-            hint=_now(where, env),
-        )
-    mirror = parse(images.at_mirror(str(where.at(where.digest)), mirrors.read_mirrors(env)))
+    where = by_digest(address, env, "project push")
+    mirror = parse(images.at_mirror(str(where), mirrors.read_mirrors(env)))
     repository = images.manifests(mirror, env)
     data = _kept(where.digest, store)
     if data is None:
@@ -57,6 +51,18 @@ def _artefact(address: str, store: Store, env: Mapping[str, str]) -> dict[str, b
     for digest, content in ((where.digest, data), (layer["digest"], files)):
         store.add((content,), _hex(digest), address)
     return unpacked
+
+
+def by_digest(address: str, env: Mapping[str, str], verb: str) -> Reference:
+    """Return what an address names by its digest; `verb` prints such ones. Raises InputError if it names none."""
+    where = parse(address.removeprefix(OCI))
+    if not where.digest:
+        raise InputError(
+            f"{address}: found {f'the tag {where.tag!r}' if where.tag else 'no digest'}, expected a digest: a tag may"
+            " name something else tomorrow",
+            hint=_now(where, env, verb),
+        )
+    return where.at(where.digest)
 
 
 def _layer(data: bytes, address: str) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def _hex(digest: str) -> str:
     return digest.removeprefix("sha256:")
 
 
-def _now(where: Reference, env: Mapping[str, str]) -> str:
+def _now(where: Reference, env: Mapping[str, str], verb: str) -> str:
     """Return what to write instead of a tag: what the registry says is only shown."""
     mirror = parse(images.at_mirror(str(where), mirrors.read_mirrors(env)))
     try:
@@ -103,7 +109,7 @@ def _now(where: Reference, env: Mapping[str, str]) -> str:
         digest = None
     if digest:
         return f"it names {OCI}{where.at(digest)} now: write that, if it is what its maker says"
-    return "write oci://HOST/NAME@sha256:… as `./inv project push` printed it"
+    return f"write oci://HOST/NAME@sha256:… as `./inv {verb}` printed it"
 
 
 # --- a commit -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from drydock.config.rows import ADDITIONS, MATRIX, rows
 from drydock.config.strict_yaml import YamlDocument, parse_yaml
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import read_bounded
-from drydock.core.tar import members, open_tar
+from drydock.core.tar import small_files
 from drydock.model.names import RelativePath
 
 KIND = "application/vnd.drydock.project.v1"
@@ -72,18 +72,8 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 def unpack(data: bytes, where: str) -> dict[str, bytes]:
     """Return the files of a project in a tar file. Raises UntrustedError for anything that `pack` does not write."""
-    found: dict[str, bytes] = {}
     try:
-        with open_tar(io.BytesIO(data), "r:") as archive:
-            for member in members(archive, MOST_BYTES):
-                if not member.isreg() or member.issparse() or len(found) == MOST_FILES:
-                    what = f"more than {MOST_FILES} files" if member.isreg() else "no regular file"
-                    raise tarfile.ReadError(f"{member.name[:LONGEST]!a}: {what}")
-                if member.name in found:
-                    raise tarfile.ReadError(f"{member.name[:LONGEST]!a}: found twice")
-                check_name(member.name, where)
-                content = archive.extractfile(member)
-                found[member.name] = content.read() if content else b""
+        found = small_files(data, MOST_BYTES, MOST_FILES)
     except (tarfile.TarError, OSError) as error:
         raise UntrustedError(f"{where}: not the files of a project: {error}") from error
     check(found, where)
