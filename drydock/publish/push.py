@@ -29,7 +29,7 @@ from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
 from drydock.publish import bindings, tags
 from drydock.publish.repository import PublishedTag, Repository
-from drydock.registry.blobs import Pushed, check_file
+from drydock.registry.blobs import BlobContent, Pushed, check_file
 from drydock.registry.manifests import INDEX, MANIFEST, Manifest, to_manifest
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     be published: its digest must be recorded for the current inputs.
     """
     started = time.monotonic()
-    if options.key and options.keyless:
-        raise InputError("--key and --keyless exclude each other")
+    signer = signer_of(options)
     if options.signing_config and not options.keyless:
         raise InputError("--signing-config requires --keyless")
     if not 0 <= options.expires <= LONGEST:
@@ -122,7 +121,7 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     image = combined(layouts)
     repository = repository_of(variant, options)
     planned = [repository.plan_tag(image.digest, tag) for tag in tags_of(variant, options)]
-    earlier = bindings.channels(repository, planned, signer_of(options))
+    earlier = bindings.channels(repository, planned, signer)
     documents = documents_of(repository.where, layouts, image, options, earlier)
     if options.dry_run:
         pushed = _plan_blobs(repository, layouts)
@@ -226,13 +225,17 @@ def combined(layouts: Sequence[Layout]) -> Manifest:
 
 
 def push_blobs(repository: Repository, layouts: Sequence[Layout]) -> list[Pushed]:
-    """Push the blobs that the registry does not have. On Ctrl-C, finish only those that are being pushed."""
-    blobs = _blobs(layouts)
+    """Push the blobs of layouts that the registry does not have."""
+    return push_contents(repository, _blobs(layouts))
+
+
+def push_contents(repository: Repository, blobs: Mapping[str, tuple[Path | BlobContent, int]]) -> list[Pushed]:
+    """Push blobs (digest → content and size). On Ctrl-C, finish only those that are being pushed."""
     with byte_progress() as bar:
         task = bar.add_task(f"pushing {len(blobs)} blobs", total=sum(size for _, size in blobs.values()))
         repository.blobs.report_to(lambda count: bar.advance(task, count))
         with ThreadPoolExecutor(WORKERS) as pool:
-            futures = [pool.submit(repository.push_blob, path, digest) for digest, (path, _) in blobs.items()]
+            futures = [pool.submit(repository.push_blob, source, digest) for digest, (source, _) in blobs.items()]
             try:
                 return [future.result() for future in futures]
             except BaseException:
@@ -291,7 +294,9 @@ def attach(
 
 
 def signer_of(options: PublishOptions) -> signing.Signer | None:
-    """Return who signs, or None if nothing is signed."""
+    """Return who signs, or None if nothing is signed. Raises InputError."""
+    if options.key and options.keyless:
+        raise InputError("--key and --keyless exclude each other")
     if not (options.key or options.keyless):
         return None
     return signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
@@ -321,7 +326,7 @@ def report(published: Published) -> str:
     return as_lines(lines)
 
 
-def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path, int]]:
+def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path | BlobContent, int]]:
     """Return file and size of each blob, by digest."""
     return {
         item["digest"]: (layout.blob(item["digest"]), item["size"]) for layout in layouts for item in layout.descriptors

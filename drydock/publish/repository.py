@@ -15,7 +15,7 @@ from drydock.core.paths import cache_home
 from drydock.model.record import Record
 from drydock.oci.reference import Reference
 from drydock.publish import tags
-from drydock.registry.blobs import Blobs, Pushed
+from drydock.registry.blobs import BlobContent, Blobs, Pushed
 from drydock.registry.client import Client
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, to_manifest
 
@@ -58,11 +58,11 @@ class Repository:
         self._known = folder / where.host.replace(":", "_") / "blobs"
         self._lock = folder / where.host.replace(":", "_") / where.repository / "tags.lock"
 
-    def push_blob(self, path: Path, digest: str) -> Pushed:
+    def push_blob(self, source: Path | BlobContent, digest: str) -> Pushed:
         """Push a blob; mount it if another repository of the registry is known to have it."""
         known = self._known / digest.replace(":", "-")
         mount_from = known.read_text() if known.is_file() else ""
-        pushed = self.blobs.push(path, digest, mount_from)
+        pushed = self.blobs.push(source, digest, mount_from)
         write_atomically(known, self.where.repository)
         return pushed
 

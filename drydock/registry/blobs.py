@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import requests
 
@@ -32,6 +32,32 @@ MAX_RESTARTS = 3
 """Restarts of the upload of one blob before the registry's refusal is final."""
 LARGEST_DOCUMENT = 64 << 20
 """Bytes of a blob that is read into memory: a configuration, a bill of materials, a signature."""
+
+
+class BlobContent(Protocol):
+    """The bytes of a blob to push, which need not lie in one file."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`."""
+
+
+class FileContent(NamedTuple):
+    """A file whose bytes are a blob."""
+
+    path: Path
+    size: int
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`; fewer if the file became shorter."""
+        with open_regular(self.path) as file:
+            left = end - file.seek(start)
+            while left and (chunk := file.read(min(left, READ))):
+                left -= len(chunk)
+                yield chunk
 
 
 class Pushed(NamedTuple):
@@ -63,15 +89,16 @@ class Blobs:
         request = HttpRequest("HEAD", self.client.path(f"blobs/{digest}"))
         return bool(self.client.request(request, (200, 302, 303, 307, 308, 404)).ok)
 
-    def push(self, path: Path, digest: str, mount_from: str = "") -> Pushed:
-        """Upload or mount a file unless the registry has it. Two runs on one machine take turns at each blob.
+    def push(self, source: Path | BlobContent, digest: str, mount_from: str = "") -> Pushed:
+        """Upload or mount a blob unless the registry has it. Two runs on one machine take turns at each blob.
 
-        Raises RegistryError; if the file does not match its digest, before anything is sent.
+        Raises RegistryError; if a file does not match its digest, before anything is sent.
         """
-        size = path.stat().st_size
+        content = FileContent(source, source.stat().st_size) if isinstance(source, Path) else source
+        size = content.size
         session = self._state / f"{digest.replace(':', '-')}.json"
         with exclusive(session.with_suffix(".lock")):
-            how = "present" if self.has(digest) else self._upload(path, digest, size, mount_from, session)
+            how = "present" if self.has(digest) else self._upload(content, digest, mount_from, session)
             session.unlink(missing_ok=True)
         if how != "uploaded":
             self._advance(size)
@@ -107,9 +134,10 @@ class Blobs:
 
     # --- push -------------------------------------------------------------------------------------------------------
 
-    def _upload(self, path: Path, digest: str, size: int, mount_from: str, session: Path) -> str:
-        check_file(path, digest)
-        upload = _Upload(self.client, path, digest, size, session, self._advance)
+    def _upload(self, content: BlobContent, digest: str, mount_from: str, session: Path) -> str:
+        if isinstance(content, FileContent):  # other content was hashed just now; the registry compares it anyway
+            check_file(content.path, digest)
+        upload = _Upload(self.client, content, digest, session, self._advance)
         failures, best = 0, 0
         if not upload.resume() and upload.begin(mount_from) == "mounted":
             return "mounted"
@@ -157,17 +185,17 @@ class _Upload:
     """The upload of one blob."""
 
     def __init__(
-        self, client: Client, path: Path, digest: str, size: int, session: Path, advance: Callable[[int], None]
+        self, client: Client, content: BlobContent, digest: str, session: Path, advance: Callable[[int], None]
     ) -> None:
         self.offset = 0
         """Bytes that the registry has."""
-        self._client, self._path, self._digest, self._size = client, path, digest, size
+        self._client, self._content, self._digest, self._size = client, content, digest, content.size
         self._session, self._advance = session, advance
         self._location = ""
         self._refusals = 0
         self._restarted = False
         self._reported = 0
-        self._chunk = CHUNK if size > CHUNK else 0
+        self._chunk = CHUNK if content.size > CHUNK else 0
         """Bytes of one PATCH; 0 to upload in one piece."""
 
     def begin(self, mount_from: str = "") -> str:
@@ -268,25 +296,22 @@ class _Upload:
             write_atomically(self._session, json.dumps({"location": self._location, "offset": self.offset}))
 
     def _body(self, start: int, end: int) -> Callable[[], Any]:
-        return lambda: Slice(self._path, start, end, self._report) if end > start else b""
+        return lambda: Slice(self._content, start, end, self._report) if end > start else b""
 
 
 class Slice:
-    """Part of a file as a request body: with a length, and reporting progress."""
+    """Part of a blob as a request body: with a length, and reporting progress."""
 
-    def __init__(self, path: Path, start: int, end: int, advance: Callable[[int], None]) -> None:
-        self._path, self._start, self._end, self._advance = path, start, end, advance
+    def __init__(self, content: BlobContent, start: int, end: int, advance: Callable[[int], None]) -> None:
+        self._content, self._start, self._end, self._advance = content, start, end, advance
 
     def __len__(self) -> int:
         return self._end - self._start
 
     def __iter__(self) -> Iterator[bytes]:
-        with self._path.open("rb") as file:
-            left = self._end - file.seek(self._start)
-            while left and (chunk := file.read(min(left, READ))):
-                left -= len(chunk)
-                yield chunk
-                self._advance(len(chunk))
+        for chunk in self._content.pieces(self._start, self._end):
+            yield chunk
+            self._advance(len(chunk))
 
 
 def check_file(path: Path, digest: str) -> None:
