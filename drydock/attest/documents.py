@@ -27,6 +27,8 @@ BINDINGS = frozenset({TAG, RELEASE})
 PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
 BOM = "application/spdx+json"
+MODEL_BOM = "application/vnd.cyclonedx+json"
+"""Of a model: SPDX 2.3 has no kind for one."""
 ABOUT_IMAGE = {
     LOCK: "lock.json",
     LICENCES: "licences.json",
@@ -37,7 +39,7 @@ ABOUT_IMAGE = {
 """Artifact type → file name of what is attached to an image, in this order."""
 REQUIRED = frozenset(ABOUT_IMAGE) - {PROOF}
 """Artifact types that every image has."""
-FILE_NAMES = {**ABOUT_IMAGE, TAG: "tag.json", RELEASE: "release.json"}
+FILE_NAMES = {**ABOUT_IMAGE, TAG: "tag.json", RELEASE: "release.json", MODEL_BOM: "bom.cdx.json"}
 """Artifact type → file name of all that is attached."""
 
 

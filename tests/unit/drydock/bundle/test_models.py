@@ -22,6 +22,7 @@ from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
 from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
 from drydock.model.record import dump
+from drydock.publish.model import layers_of
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
 
@@ -65,6 +66,7 @@ def test_a_folder_of_no_hub_is_taken_as_it_is(model: Path, tmp_path: Path) -> No
 
     known = read_folder(tmp_path / "there" / "Tiny-1B")
     assert (known.hub, known.files.keys()) == ("", FILES.keys())
+    assert [*layers_of(tmp_path / "there" / "Tiny-1B")[1]] == [*layers_of(model)[1]]  # `model push` there: one digest
 
 
 def piped(model: Path) -> None:

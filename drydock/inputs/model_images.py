@@ -1,0 +1,117 @@
+"""Models in registries, `oci://HOST/NAME@sha256:…`: images whose root has the model's files. IO.
+
+What a plan needs is in the first layer: the small files, and drydock-model.json with the size of each other file. The
+weights are never read here: the engine that mounts the image compares each layer with its digest.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from drydock.config import mirrors
+from drydock.core.errors import InputError, RegistryError, UntrustedError
+from drydock.core.files import dumps, exclusive, parse_json
+from drydock.core.paths import cache_home
+from drydock.core.tar import small_files
+from drydock.inputs import images, pinned_project
+from drydock.inputs.hub import MOST_FILES, unsafe_paths
+from drydock.inputs.models import MANIFEST, ModelFolder
+from drydock.inputs.others import OCI
+from drydock.inputs.store import whole_folder
+from drydock.oci import layout
+from drydock.oci.reference import Reference, parse
+from drydock.registry.blobs import Blobs
+
+MODELS = "/models"
+"""Folder of models in a container."""
+LARGEST = 128 << 20
+"""Bytes of the first layer; `model push` writes half of that into it."""
+INDEX = "model.safetensors.index.json"
+_HINT = "`./inv model push FOLDER REGISTRY/NAME` makes such an image"
+
+
+def by_digest(address: str, env: Mapping[str, str] = os.environ) -> Reference:
+    """Return the image that an address names by its digest. Raises InputError if it names none."""
+    return pinned_project.by_digest(address, env, "model push")
+
+
+def in_container(address: str) -> str:
+    """Return the folder of a model's image in a container. Raises InputError as `by_digest`."""
+    return f"{MODELS}/{by_digest(address).repository.rpartition('/')[2]}"
+
+
+def planned(words: Sequence[str], env: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return words of the entrypoint's `plan`, with folder and configuration instead of a model's image.
+
+    Raises InputError, RegistryError and UntrustedError.
+    """
+    found = next((word.removeprefix("--model=") for word in words if word.removeprefix("--model=").startswith(OCI)), "")
+    if not found:
+        return (*words,)
+    folder = in_container(found)
+    return (*(word.replace(found, folder) for word in words), "--model-config", str(described(found, env)))
+
+
+def described(address: str, env: Mapping[str, str] = os.environ) -> Path:
+    """Return a folder with a model's small files and an index that has the weights' size. It is kept by digest.
+
+    Raises InputError, RegistryError and UntrustedError.
+    """
+    where = by_digest(address, env)
+    final = cache_home(env) / "models" / where.digest.removeprefix("sha256:")
+    with exclusive(final.with_suffix(".lock")):
+        if final.is_dir():
+            return final
+        files = _small(where, env)
+        known = _record(files.get(MANIFEST, b""), address)
+        with whole_folder(final) as temporary:
+            for name in (name for name in files if "/" not in name):  # a plan reads no other
+                (temporary / name).write_bytes(files[name])
+            if INDEX not in files:
+                index = {"metadata": {"total_size": weights_size(known)}, "weight_map": {}}
+                (temporary / INDEX).write_text(dumps(index))
+    return final
+
+
+def weights_size(known: ModelFolder) -> int:
+    """Return the bytes of the weights that vLLM loads: safetensors, or else *.bin."""
+    sizes = {name: file.size for name, file in known.files.items() if "/" not in name and name != "training_args.bin"}
+    for ending in (".safetensors", ".bin"):
+        if found := sum(size for name, size in sizes.items() if name.endswith(ending)):
+            return found
+    return 0
+
+
+def _small(where: Reference, env: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the files of the first layer, each below one folder."""
+    mirror = parse(images.at_mirror(str(where), mirrors.read_mirrors(env)))
+    manifests = images.manifests(mirror, env)
+    found = manifests.find(where.digest)
+    if found is None:
+        raise RegistryError(f"{mirror}: the registry has no such image")
+    layers = found.content.get("layers", ())
+    if not layers or layers[0]["mediaType"] != layout.LAYER or layers[0]["size"] > LARGEST:
+        text = f"{where}: not a model, expected a first layer of type {layout.LAYER} and at most {LARGEST >> 20} MiB"
+        raise UntrustedError(text, hint=_HINT)
+    blobs = Blobs(manifests.client, cache_home(env) / "uploads")
+    data = b"".join(blobs.pull(layers[0]["digest"], at_most=layers[0]["size"]))
+    try:
+        files = small_files(data, LARGEST, MOST_FILES)
+    except (tarfile.TarError, OSError) as error:
+        raise UntrustedError(f"{where}: not the files of a model: {error}", hint=_HINT) from error
+    if problems := unsafe_paths(files):
+        raise UntrustedError(*(f"{where}: {problem}" for problem in problems[:10]))
+    return files
+
+
+def _record(data: bytes, address: str) -> ModelFolder:
+    try:
+        return ModelFolder.model_validate(parse_json(data, f"{address}: {MANIFEST}"))
+    except (InputError, ValidationError) as error:
+        text = f"{address}: {MANIFEST} is missing, or none of ours: {str(error).splitlines()[0]}"
+        raise UntrustedError(text, hint=_HINT) from error

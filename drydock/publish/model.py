@@ -1,0 +1,205 @@
+"""Push a model to a registry: an image whose root has the model's files, the same digest for the same files. IO.
+
+Containers mount it; containerd mounts images and no other artefacts. Each file of weights is a layer, a tar without
+compression that is made while it is sent: no second copy lies on the disk. The small files are the first layer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from math import ceil
+from pathlib import Path
+
+from drydock.attest import documents, model_bom
+from drydock.core.console import as_lines, log
+from drydock.core.errors import FetchError, InputError
+from drydock.core.files import compact, dumps, file_sha256, read_bounded
+from drydock.inputs import indexes
+from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, as_pulled, files_of
+from drydock.inputs.others import OCI
+from drydock.model.record import Record, dump
+from drydock.oci import layout, strict
+from drydock.oci.reference import parse
+from drydock.publish.push import WORKERS, PublishOptions, attach, push_contents, signer_of
+from drydock.publish.repository import Repository
+from drydock.registry.blobs import FileContent
+from drydock.registry.manifests import to_manifest
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
+SMALL, SMALL_IN_ALL = 24 << 20, 64 << 20
+"""Bytes of a small file, and of all of them. The largest published index of weights has 20 MB."""
+MOST_LAYERS = 100
+"""Layers of weights; engines mount 127 at most. Of a model with more files, several are in one layer."""
+_BLOCK = 512
+
+
+class PushedModel(Record):
+    """What `model push --json` prints."""
+
+    model: str
+    """What `run` takes as --model."""
+    digest: str
+    tag: str
+    """Keeps the image from being collected as garbage; nothing is taken by it."""
+    files: int
+    layers: int
+    size: int
+    licence: str
+    origin: str
+    signed: bool
+    bytes_sent: int
+
+
+class TarContent:
+    """A tar file that is made of files while it is read; it depends on their names and bytes alone."""
+
+    def __init__(self, files: Mapping[str, FileContent | bytes]) -> None:
+        self._parts: list[tuple[str, FileContent | bytes]] = []
+        """Each with its name if it is a file's content."""
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = _size(content), 0o644
+            head, rest = entry.tobuf(tarfile.PAX_FORMAT, "utf-8"), bytes(-entry.size % _BLOCK)
+            self._parts += [("", head), (name, content), ("", rest)]
+        self._parts.append(("", bytes(2 * _BLOCK)))
+        self.size = sum(_size(part) for _, part in self._parts)
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`."""
+        at = 0
+        for _, part in self._parts:
+            first, last = max(start - at, 0), min(end - at, _size(part))
+            if first < last:
+                yield from [part[first:last]] if isinstance(part, bytes) else part.pieces(first, last)
+            at += _size(part)
+
+    def hashed(self) -> tuple[str, dict[str, str]]:
+        """Read it all once; return its digest, and name → sha256 of each file."""
+        whole, files = hashlib.sha256(), {}
+        for name, part in self._parts:
+            own = hashlib.sha256()
+            for piece in [part] if isinstance(part, bytes) else part.pieces(0, part.size):
+                whole.update(piece)
+                own.update(piece)
+            if name:
+                files[name] = own.hexdigest()
+        return f"sha256:{whole.hexdigest()}", files
+
+
+def _size(part: FileContent | bytes) -> int:
+    return len(part) if isinstance(part, bytes) else part.size
+
+
+def push(folder: Path, name: str, options: PublishOptions) -> PushedModel:
+    """Push a model's folder with its bill of materials; sign both if the options say so.
+
+    Raises InputError, FetchError for files that are not as they were pulled, RegistryError.
+    """
+    where = parse(name.removeprefix(OCI))
+    if where.digest:
+        raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
+    signer = signer_of(options)
+    known, layers = layers_of(folder)
+    licence = model_bom.licence_of(_card(folder))
+    access = indexes.access(indexes.read_indexes(), os.environ)
+    repository = Repository(where, access, insecure=options.insecure)
+    pushed = push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
+    image = to_manifest({
+        "schemaVersion": 2,
+        "mediaType": strict.MANIFEST,
+        "config": {"mediaType": CONFIG, **repository.push_bytes(_config(layers))},
+        "layers": [{"mediaType": layout.LAYER, "digest": each, "size": layers[each].size} for each in layers],
+    })  # fmt: skip
+    repository.manifests.push(image)
+    bill = model_bom.write(where.repository, image.digest, known, licence)
+    about = (documents.Attached(documents.MODEL_BOM, bill),)
+    attach(repository, [image], {image.digest: about}, options)
+    tag = where.tag or image.digest.removeprefix("sha256:")[:12]
+    repository.tag(image, tag)  # at last: a tag names what is whole
+    return PushedModel(
+        model=f"{OCI}{where.at(image.digest)}",
+        digest=image.digest,
+        tag=tag,
+        files=len(known.files),
+        layers=len(layers),
+        size=known.size,
+        licence=licence,
+        origin=model_bom.origin_of(known),
+        signed=signer is not None,
+        bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
+    )
+
+
+def layers_of(folder: Path) -> tuple[ModelFolder, dict[str, TarContent]]:
+    """Return the files of a model, and its layers by digest; the first one has the small files and their list.
+
+    Raises InputError for a folder that is no model, FetchError for files that are not as they were pulled.
+    """
+    whole, names = files_of(folder)
+    contents = {name: FileContent(whole / name, (whole / name).stat().st_size) for name in names if name != MANIFEST}
+    log(f"{folder}: hashing {len(contents)} files, {sum(map(_size, contents.values())) / 1e9:.2f} GB")
+    small = _small(contents)
+    large = [name for name in contents if name not in small]
+    count = ceil(len(large) / MOST_LAYERS) or 1
+    tars = [TarContent({name: contents[name] for name in large[at : at + count]}) for at in range(0, len(large), count)]
+    try:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            hashed = [*pool.map(TarContent.hashed, tars)]
+        sha256 = {name: file_sha256(contents[name].path) for name in small}
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from error
+    sha256 |= chain.from_iterable(own.items() for _, own in hashed)
+    files = {name: ModelFile(sha256=sha256[name], size=content.size) for name, content in contents.items()}
+    known = _known(folder, names, files)
+    first = TarContent({**{name: contents[name] for name in small}, MANIFEST: dumps(dump(known)).encode()})
+    digests = [first.hashed()[0], *(digest for digest, _ in hashed)]
+    return known, dict(zip(digests, [first, *tars], strict=True))
+
+
+def _small(contents: Mapping[str, FileContent]) -> set[str]:
+    """Return the names of the files in the first layer: no weights, and the smallest of the others."""
+    found, room = set(), SMALL_IN_ALL
+    for name, content in sorted(contents.items(), key=lambda item: (item[1].size, item[0])):
+        if content.size <= min(SMALL, room) and not name.endswith(WEIGHTS):
+            found.add(name)
+            room -= content.size
+    return found
+
+
+def _known(folder: Path, names: Iterable[str], files: Mapping[str, ModelFile]) -> ModelFolder:
+    """Return the list of files; that of `model pull` if there is one, of which no file may differ."""
+    if MANIFEST not in names:
+        return ModelFolder(schema_=1, hub="", name="", revision="", files=files)
+    known = as_pulled(folder, [*names])
+    if wrong := sorted(name for name, file in known.files.items() if files.get(name) != file):
+        raise FetchError(
+            *(f"{folder / name}: missing, or changed since it was downloaded" for name in wrong[:10]),
+            hint=f"download the model again; or remove {MANIFEST}, so that the folder counts as it is",
+        )
+    return known
+
+
+def _config(layers: Iterable[str]) -> bytes:
+    """Return the image's configuration. Engines do not compare the platform of an image that is named by digest."""
+    rootfs = {"type": "layers", "diff_ids": [*layers]}
+    return compact({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
+
+
+def _card(folder: Path) -> str:
+    try:
+        return read_bounded(folder / "README.md", model_bom.CARD_AT_MOST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def report(pushed: PushedModel) -> str:
+    """Return the result as text."""
+    sent = f"{pushed.size / 1e9:.2f} GB in {pushed.layers} layers, {pushed.bytes_sent / 1e6:.1f} MB sent"
+    about = f"licence: {pushed.licence}; origin: {pushed.origin}"
+    return as_lines([pushed.model, f"tag {pushed.tag}: {pushed.files} files, {sent}", about])

@@ -1,0 +1,72 @@
+"""A model in a real registry: one digest, nothing sent twice, signed with its bill, and no byte that was changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drydock.attest import documents, signing
+from drydock.config.access import Access
+from drydock.core.errors import InputError, RegistryError
+from drydock.inputs import model_images
+from drydock.oci.reference import parse
+from drydock.publish import model as publishing
+from drydock.publish.push import PublishOptions
+from drydock.publish.repository import Repository
+from drydock.registry import client
+from tests.support.models import FILES, write
+from tests.support.servers import FaultyProxy, Registry
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+
+
+def push(folder: Path, name: str, key: Path | None = None) -> publishing.PushedModel:
+    return publishing.push(folder, name, PublishOptions("", key=str(key or "")))
+
+
+def test_a_model_is_pushed_once_and_signed_with_its_bill(registry: Registry, tmp_path: Path, key: Path) -> None:
+    first = push(write(tmp_path / "m"), f"{registry.host}/own/tiny:v1", key)
+    second = push(write(tmp_path / "other"), f"oci://{registry.host}/own/tiny", key)
+
+    assert (first.model, first.licence, first.origin, first.layers) == (second.model, "Apache-2.0", "unknown", 3)
+    assert first.bytes_sent > sum(map(len, FILES.values()))
+    assert second.bytes_sent == 0
+    where = parse(first.model.removeprefix("oci://"))
+    trust = signing.Trust(str(key.with_suffix(".pub")))
+    signing.check(where, trust)
+    (bill,) = Repository(where.at(""), Access()).documents(first.digest, {documents.MODEL_BOM})
+    signing.check(where.at(bill.manifest), trust)
+    assert {each["name"] for each in bill.json()["components"]} == FILES.keys()
+    model = model_images.described(first.model)
+    assert (model / "config.json").read_bytes() == FILES["config.json"]
+    with pytest.raises(InputError, match="found a digest"):
+        push(tmp_path / "m", first.model)
+
+
+def test_an_unsteady_network_changes_nothing(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "m", {**FILES, "c.safetensors": bytes(range(256)) * 4000})
+    monkeypatch.setattr(client, "LONGEST_PAUSE", 0.01)
+    proxy = FaultyProxy(registry.port, 0.2, seed=3)
+    try:
+        pushed = push(folder, f"{proxy.host}/own/unsteady")
+    finally:
+        proxy.close()
+    assert pushed.digest == push(folder, f"{registry.host}/own/unsteady").digest
+    for digest, layer in publishing.layers_of(folder)[1].items():
+        assert registry.blob_file(digest).read_bytes() == b"".join(layer.pieces(0, layer.size))
+
+
+def test_a_changed_byte_is_an_error_before_anything_is_parsed(registry: Registry, tmp_path: Path) -> None:
+    folder = write(tmp_path / "m", {**FILES, "config.json": json.dumps({"a": "changed later"}).encode()})
+    pushed = push(folder, f"{registry.host}/own/changed")
+    blob = registry.blob_file(next(iter(publishing.layers_of(folder)[1])))
+    blob.write_bytes(blob.read_bytes().replace(b"changed later", b"changed Later"))
+    with pytest.raises(RegistryError, match="the registry sent sha256:"):
+        model_images.described(pushed.model)
