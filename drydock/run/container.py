@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from drydock.build.job import OWN, STAND_INS
 from drydock.core.errors import InputError
+from drydock.inputs import model_images
+from drydock.inputs.model_images import MODELS
+from drydock.inputs.others import OCI
 from drydock.model.record import Record
 from drydock.model.running import Run, Word
 from drydock.model.variant import Engines, Variant
@@ -21,7 +25,6 @@ from drydock.run.machine import Machine
 API_PORT, STATUS_PORT = 8000, 8001
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
 """Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
-MODELS = "/models"
 MODEL_FLAG = "--model"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
 """Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
@@ -45,7 +48,7 @@ class RunRequest(Record):
     """The user's options."""
 
     model: str = ""
-    """A folder, a hub id, or modelscope: and a hub id. Empty: none, which serve does not accept."""
+    """A folder, a hub id, modelscope: and a hub id, or oci: and an image by digest. Empty: none, for other verbs."""
     devices: str = ""
     """Device numbers, such as 0,1 or 0-3. Empty: all."""
     port: int = API_PORT
@@ -75,11 +78,12 @@ class RunRequest(Record):
 
 
 class Bind(Record):
-    """A folder or file of the host, in the container."""
+    """A folder or file of the host, or an image, in the container."""
 
     source: str
     target: str
     read_only: bool = True
+    kind: Literal["bind", "image"] = "bind"
 
 
 class Container(Record):
@@ -279,7 +283,10 @@ def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ..
 
 
 def _model(text: str) -> tuple[Bind | None, str]:
-    """Return the mount of a model folder, and the value of the container's --model. Raises InputError."""
+    """Return the mount of a model's folder or image, and the value of the container's --model. Raises InputError."""
+    if text.startswith(OCI):
+        bind = image_of_model(text)
+        return bind, bind.target
     path = user_options.expanded(text)
     if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
         whole = path.resolve()
@@ -288,6 +295,12 @@ def _model(text: str) -> tuple[Bind | None, str]:
     if text.startswith((".", "~")) or not _HUB_ID.fullmatch(text):
         raise InputError(f"--model {text}: expected an existing folder or a hub id such as Qwen/Qwen3-8B")
     return None, text
+
+
+def image_of_model(address: str) -> Bind:
+    """Return the mount of a model that is an image. Raises InputError if the address has no digest."""
+    where = model_images.by_digest(address)
+    return Bind(source=str(where), target=model_images.in_container(address), kind="image")
 
 
 def _cache(text: str) -> str:
@@ -317,7 +330,8 @@ def _digest(image: str) -> dict[str, str]:
 
 
 def _no_folder(model: Bind | None) -> list[str]:
-    return [f"no folder {model.source}"] if model and not os.path.isdir(model.source) else []  # noqa: PTH112 - as above
+    folder = model.source if model and model.kind == "bind" else ""
+    return [f"no folder {folder}"] if folder and not os.path.isdir(folder) else []  # noqa: PTH112 - as above
 
 
 def _no_source(volumes: Iterable[Bind]) -> list[str]:

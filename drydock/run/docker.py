@@ -67,11 +67,12 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
 
 
 def _bind(bind: Bind) -> tuple[str, ...]:
-    return ("type=bind", f"source={bind.source}", f"target={bind.target}", *(("readonly",) if bind.read_only else ()))
+    options = ("readonly",) if bind.read_only else ()
+    return (f"type={bind.kind}", f"source={bind.source}", f"target={bind.target}", *options)
 
 
 def binds_of(container: Container) -> tuple[Bind, ...]:
-    """Return the files and folders of the host: the driver's, the model's, the user's."""
+    """Return the mounts of files, folders and images: the driver's, the model's, the user's."""
     return (*container.mounts, *([container.model] if container.model else []), *container.volumes)
 
 
@@ -102,9 +103,14 @@ def docker_text(container: Container, *, lifetime: Sequence[str] = ("--rm",)) ->
 
 
 def shell_text(container: Container) -> str:
-    """Format the command to be run elsewhere; where a key is required, the shell stops without one."""
+    """Format the command to be run elsewhere; where a key is required, the shell stops without one.
+
+    A model that is an image is pulled first: for a mount, `docker run` does not.
+    """
     guard = f': "{KEY_WANTED}" &&\n' if container.key_required else ""
-    return guard + docker_text(container)
+    model = container.model
+    pull = f"docker pull --quiet {join([model.source])} &&\n" if model and model.kind == "image" else ""
+    return guard + pull + docker_text(container)
 
 
 def _csv(*fields: str) -> str:
@@ -210,11 +216,11 @@ def _ulimit(text: str) -> tuple[str, int | dict[str, int]]:
 
 def _compose_bind(bind: Bind) -> dict[str, Any]:
     return {
-        "type": "bind",
+        "type": bind.kind,
         "source": bind.source,
         "target": bind.target,
         **({"read_only": True} if bind.read_only else {}),
-        "bind": {"create_host_path": False},
+        **({"bind": {"create_host_path": False}} if bind.kind == "bind" else {}),
     }
 
 

@@ -18,7 +18,7 @@ import docker.errors
 
 from drydock.build import checkouts
 from drydock.build.job import ARCHITECTURES, STAND_IN
-from drydock.core.errors import DrydockError, EngineError, HostError
+from drydock.core.errors import DrydockError, EngineError, HostError, UntrustedError
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
@@ -208,6 +208,18 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
         HostError,
         "image {image}: this engine cannot unpack its layers: {text}",
         f"Docker {{oldest[docker]}} and containerd {{oldest[containerd]}} can: update the engine, or {AS_GZIP}",
+    ),
+    (
+        r"unexpected commit digest|failed size validation",
+        UntrustedError,
+        "image {image}: the registry sent other bytes than the digest names: {text}",
+        "its copy is damaged or was changed: push the image again from a source that you trust",
+    ),
+    (
+        r"mount type unknown|invalid (argument|mount config for type) \"(type=)?image",
+        HostError,
+        "the model is an image, and this engine mounts none: {text}",
+        "Docker 28 with the containerd image store does; or give --model the folder with the model",
     ),
     (r"annot connect to the Docker daemon", EngineError, "no Docker engine answers", "run `./inv engine`"),
     (

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from drydock.run.access import API_KEY
-from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Container, is_local
+from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
 from drydock.run.user_options import HOST
 
@@ -26,6 +26,8 @@ KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start.
 
 The ranks of a server on several nodes have what they share there too: drydock/topology/keys.py."""
+IMAGE_VOLUMES = "an image volume, which Kubernetes 1.36 has, on nodes with containerd 2.1 or CRI-O"
+"""Source: KEP-4639 (stable in 1.36; before, behind the gate ImageVolume), containerd's release 2.1.0."""
 PRESTOP_SECONDS = 5
 """Between a pod's deletion and SIGTERM: kube-proxy and balancers learn that the pod gets no new request."""
 PAUSE = ("/usr/bin/python3", "-I", "-S", "-c")
@@ -56,7 +58,10 @@ def remarks(container: Container) -> Iterable[str]:
     yield from _node_remarks(container)
     own = [("model", container.model)] if container.model else []
     for what, bind in (*own, *(("volume", bind) for bind in container.volumes)):
-        yield f"{what} {bind.source}: must exist on the node, or replace hostPath by a volume claim"
+        if bind.kind == "image":
+            yield f"{what} {bind.source}: {IMAGE_VOLUMES}"
+        else:
+            yield f"{what} {bind.source}: must exist on the node, or replace hostPath by a volume claim"
     for name in container.groups:
         if not name.isdigit():
             yield f"group {name}: left out; add its number in the nodes' /etc/group to supplementalGroups"
@@ -253,7 +258,9 @@ def _volumes(container: Container) -> Iterable[Mapping[str, Any]]:
     if container.shm:
         yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity(container.shm)}}
     for number, bind in enumerate(binds_of(container)):
-        yield {"name": f"host-{number}", "hostPath": {"path": bind.source}}
+        image = {"image": {"reference": bind.source, "pullPolicy": "IfNotPresent"}}
+        source = image if bind.kind == "image" else {"hostPath": {"path": bind.source}}
+        yield {"name": f"{_place(bind)}-{number}", **source}
 
 
 def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
@@ -262,7 +269,12 @@ def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
     if container.shm:
         yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the container's own
     for number, bind in enumerate(binds_of(container)):
-        yield {"name": f"host-{number}", "mountPath": bind.target, "readOnly": bind.read_only}
+        yield {"name": f"{_place(bind)}-{number}", "mountPath": bind.target, "readOnly": bind.read_only}
+
+
+def _place(bind: Bind) -> str:
+    """Return where a volume is from, for its name."""
+    return "image" if bind.kind == "image" else "host"
 
 
 def quantity(size: str) -> str:

@@ -132,6 +132,8 @@ def require(wanted: Container, target: str, here: Here, ours: str = "") -> Conta
         image = here.image(wanted.image)
     if image and image.stand_in:
         log(f"{wanted.image}: contains stand-ins for {image.stand_in}: it is not what its lock pins")
+    if wanted.model and wanted.model.kind == "image" and not here.image(wanted.model.source):
+        here.pull(wanted.model_copy(update={"image": wanted.model.source}))
     known = {DIGEST: image.digest} if image else {}
     return wanted.model_copy(update={"env": {**known, **wanted.env}})
 

@@ -9,7 +9,10 @@ from math import ceil
 from pathlib import PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.run.container import MODELS, parse_numbers
+from drydock.inputs import model_images
+from drydock.inputs.model_images import MODELS
+from drydock.inputs.others import OCI
+from drydock.run.container import parse_numbers
 from drydock.topology.ports import HIGHEST
 from drydock.topology.records import Goals, Group
 
@@ -54,13 +57,14 @@ def url(address: str, port: int) -> str:
 
 
 def served_name(model: str) -> str:
-    """Return the name that clients use: a hub id, or a folder's last part."""
+    """Return the name that clients use: a hub id, or the last part of a folder or an image's name."""
+    model = model_images.in_container(model) if model.startswith(OCI) else model
     return PurePosixPath(model).name if model.startswith(("/", ".")) else model
 
 
 def in_container(model: str) -> str:
-    """Return the model as a container knows it: a folder is mounted where the image's user can read it."""
-    return f"{MODELS}/{served_name(model)}" if model.startswith("/") else model
+    """Return the model as a container knows it: a folder or image is mounted where the image's user can read it."""
+    return f"{MODELS}/{served_name(model)}" if model.startswith(("/", OCI)) else model
 
 
 def relocated(text: str, folder: str, to: str) -> str:

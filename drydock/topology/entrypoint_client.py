@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from drydock.core.errors import HostError, InputError
 from drydock.core.project import Project
+from drydock.inputs import model_images
+from drydock.inputs.others import OCI
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 
@@ -57,7 +59,7 @@ class Entrypoint:
 
     def plan(self, asked: Asked) -> Any:
         """Return the plan of one rank, by the same decisions as in the container. Raises InputError and HostError."""
-        words = ("plan", "--root", str(asked.host), "--json", asked.model, *asked.words)
+        words = model_images.planned(("plan", "--root", str(asked.host), "--json", asked.model, *asked.words))
         return self._json(words, {**_of_the_container(asked.env), **self._hub}, str(asked.host))
 
     def _json(self, words: Sequence[str], env: Mapping[str, str], host: str) -> Any:
@@ -86,7 +88,7 @@ def model_folder(model: str, folder: str) -> Iterator[tuple[str, Path | None]]:
         return
     if not os.path.isfile(f"{folder}/config.json"):  # noqa: PTH113 - Path.is_file raises for a too long name
         raise InputError(f"--model {folder}: found no config.json", hint="name the folder with the model's files")
-    if model.startswith("/"):
+    if model.startswith(("/", OCI)):
         yield str(Path(folder).absolute()), None
         return
     with tempfile.TemporaryDirectory(prefix="drydock-hub-") as cache:

@@ -11,6 +11,8 @@ from drydock.config.strict_yaml import YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
+from drydock.inputs import model_images
+from drydock.inputs.others import OCI
 from drydock.run.access import HOST_FLAG, exposed, value_of
 from drydock.run.entrypoint import PROFILE
 from drydock.run.user_options import is_secret_value
@@ -70,6 +72,11 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
         yield document.problem(("model",), text), "`--model FOLDER` says where the model is on this machine"
     if topology.model.startswith("/") and (topology.model.strip("/") == "" or ".." in topology.model.split("/")):
         yield document.problem(("model",), f"found {topology.model!r}, expected the path of a folder without .."), ""
+    if topology.model.startswith(OCI):
+        try:
+            model_images.by_digest(topology.model)
+        except InputError as error:
+            yield document.problem(("model",), error.problems[0]), error.hint
     if bool(topology.target) == bool(topology.image):
         found = "both target and image" if topology.target else "neither target nor image"
         hint = "target names a variant of the matrix, image a built image by digest"

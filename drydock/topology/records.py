@@ -88,7 +88,7 @@ class Topology(Record):
     """A topology.yaml."""
 
     model: OneLine
-    """A hub id, or a folder that every node has."""
+    """A hub id, an image (oci://HOST/NAME@sha256:…), or a folder that every node has."""
     target: OneLine | None = None
     """A variant, accelerator or alias of the matrix; or else `image`."""
     image: OneLine | None = None

@@ -19,6 +19,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.inputs import model_images
 from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
@@ -93,8 +94,9 @@ def _own(variants: Sequence[Variant], path: Path) -> Recorded:
 
 def sizes(project: Project, model: str, found: Iterable[Recorded], words: Sequence[str] = ()) -> list[Capacity]:
     """Return how each machine serves a model; `words` are more flags of `plan`. Raises InputError and HostError."""
+    asked = model_images.planned(("--model", model, *words))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = [*pool.map(lambda machine: _size(project, machine, ("--model", model, *words)), found)]
+        rows = [*pool.map(lambda machine: _size(project, machine, asked), found)]
     if len({row.because for row in rows}) == 1 and rows[0].because and not rows[0].is_too_small:
         raise HostError(rows[0].because, hint="name the folder with the model's config.json instead of its hub id")
     return rows

@@ -39,7 +39,7 @@ RANKTABLE_FOLDER = "/etc/drydock/ranktables"
 """On a machine."""
 LABEL = "drydock.configuration"
 """Label with a hash of a container's options: Ansible makes the container again if one of them changes or goes."""
-REQUIREMENTS = {"collections": [{"name": "community.docker", "version": ">=4.0.0"}]}
+REQUIREMENTS = {"collections": [{"name": "community.docker", "version": ">=4.8.0"}]}
 TOPOLOGY = "topology"
 """Group of all machines."""
 _AMBIGUOUS = (".yml", ".yaml", ".json")
@@ -113,13 +113,15 @@ def _host(
     router = plan.router if plan.router and plan.router.node == node else None
     secrets = {*(name for item in own for name in item.secrets), *(keys.of_router(plan) if router else ())}
     read = any(wants_ranktables(item.env) for item in own)
+    models = {item.container.model for item in own if item.container.model}
     images = {*(item.container.image for item in own), *([router.image] if router else [])}
+    images |= {model.source for model in models if model.kind == "image"}
     local = {image for image in images if is_unpublished(image)}
     return {
         "topology_images": sorted(images - local),
         "topology_local_images": sorted(local),
         "topology_secret_names": sorted(secrets),
-        "topology_folders": sorted({item.container.model.source for item in own if item.container.model}),
+        "topology_folders": sorted(model.source for model in models if model.kind == "bind"),
         "topology_devices": sorted({path for item in own for path in item.container.devices}),
         "topology_ranks": [_rank(item) for item in own],
         "topology_routers": [_router(router, keyed=bool(keys.of_router(plan)))] if router else [],
@@ -206,7 +208,7 @@ def _requests(options: Container) -> list[dict[str, Any]]:
 def _mounts(item: Placed) -> Iterator[dict[str, Any]]:
     options = item.container
     for bind in [*options.mounts, *([options.model] if options.model else [])]:
-        yield {"type": "bind", "source": bind.source, "target": bind.target, "read_only": True}
+        yield {"type": bind.kind, "source": bind.source, "target": bind.target, "read_only": True}
     if wants_ranktables(item.env):
         yield {"type": "bind", "source": RANKTABLE_FOLDER, "target": RANKTABLES, "read_only": True}
     yield {"type": "volume", "source": options.cache, "target": CACHE}

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from drydock.core.errors import InputError
+from drydock.inputs.model_images import MODELS
+from drydock.inputs.others import OCI
 from drydock.model.record import IDENTIFIER_AT_MOST, Record
 from drydock.model.variant import Variant
+from drydock.oci.reference import parse
 from drydock.run import node_selectors
 from drydock.run.access import LOOPBACK
-from drydock.run.container import MODELS, Bind, Container, RunRequest, container, is_image, is_local, name_of
+from drydock.run.container import Bind, Container, RunRequest, container, image_of_model, is_image, is_local, name_of
 from drydock.run.machine import Machine
 from drydock.topology import keys
 from drydock.topology.arguments import is_ip, url, wanted_address
@@ -151,7 +154,7 @@ def _container(plan: TopologyPlan, variant: Variant, replica: Replica, rank: Ran
     rdma = _rdma(options) if uses_rdma({**options.env, **rank.env}) else {}
     own: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank)}
     own["nodes"] = _nodes(variant, replica, rank)
-    return options.model_copy(update={**own, "hub": not plan.model.startswith("/"), **rdma})
+    return options.model_copy(update={**own, "hub": not plan.model.startswith(("/", OCI)), **rdma})
 
 
 def _nodes(variant: Variant, replica: Replica, rank: Rank) -> dict[str, str]:
@@ -170,7 +173,9 @@ def _rdma(options: Container) -> dict[str, object]:
 
 
 def _model(model: str, rank: Rank) -> Bind | None:
-    """Return the mount of a model folder, where the rank's words name it: its own path, or below /models."""
+    """Return the mount of a model's image, or of its folder where the rank's words name it: there, or below /models."""
+    if model.startswith(OCI):
+        return image_of_model(model)
     if not model.startswith("/"):
         return None
     own = any(word == model or word.endswith(f"={model}") for word in rank.words)
@@ -227,6 +232,8 @@ def _unusable(plan: TopologyPlan) -> Iterable[str]:
             yield f"{where}: found {image!r}, expected a reference such as registry.example/vllm:1"
     if plan.model.startswith("/") and ".." in PurePosixPath(plan.model).parts:
         yield f"model: found {plan.model!r}, expected a path without .."
+    if plan.model.startswith(OCI) and not parse(plan.model.removeprefix(OCI)).digest:
+        yield f"model: found {plan.model!r}, expected an image by digest, {OCI}registry/name@sha256:…"
 
 
 def _router_place(plan: TopologyPlan) -> list[tuple[str, str]]:

@@ -198,6 +198,17 @@ def test_an_unknown_group_is_a_comment_in_compose(tmp_path: Path) -> None:
     assert yaml.safe_load(text)["services"]["cpu-vllm0-32"]["group_add"] == ["HwHiAiUser"]
 
 
+def test_a_model_that_is_an_image_is_pulled_and_mounted_by_digest(tmp_path: Path) -> None:
+    image = f"registry.example:5000/m/tiny@sha256:{'1' * 64}"
+    container = made(Run(), machine(tmp_path), model=f"oci://{image}")
+    assert options(container)["--mount"][0] == f"type=image,source={image},target=/models/tiny,readonly"
+    assert f"docker pull --quiet {image} &&\ndocker run" in docker.shell_text(container)
+    assert (container.hub, container.missing, container.arguments[2]) == (False, (), "/models/tiny")
+    mounted = {"type": "image", "source": image, "target": "/models/tiny", "read_only": True}
+    assert service(container)["volumes"][0] == mounted
+    jsonschema.validate(yaml.safe_load(docker.compose_text(container)), compose_schema())
+
+
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 def test_every_file_follows_the_compose_specification_and_has_no_empty_key(tmp_path: Path, record: Run) -> None:
     container = made(record, machine(tmp_path), model=str(tmp_path))

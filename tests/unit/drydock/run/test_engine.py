@@ -59,6 +59,7 @@ def wanted(tmp_path: Path) -> Container:
             "Docker 23.0 and containerd 1.5 can: update the engine",
         ),
         ('invalid mount config for type "bind": bind source path does not exist: /n', "/n: no such file", "--print"),
+        ('invalid mount config for type "image": mount type unknown', "the model is an image, and this", "Docker 28"),
     ],
 )
 def test_what_this_machine_lacks_is_our_error_with_a_hint(

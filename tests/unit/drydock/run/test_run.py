@@ -183,6 +183,16 @@ def test_docker_pulls_an_image_of_a_registry(tmp_path: Path) -> None:
     assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
 
 
+def test_a_model_that_is_an_image_is_pulled_if_the_engine_lacks_it(tmp_path: Path) -> None:
+    here, image = FakeHere(tmp_path, [CPU]), f"registry.example/m/tiny@sha256:{'1' * 64}"
+
+    for _ in range(2):
+        run.run(DRYDOCK, "cpu", RunRequest(model=f"oci://{image}"), here=here)
+
+    assert here.images == [CPU, image]
+    assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
+
+
 @pytest.mark.parametrize(
     ("version", "old"),
     [

@@ -513,3 +513,16 @@ def test_every_object_follows_the_schema_of_its_kind(record: Run, words: Sequenc
 
     for item in kubernetes.documents(wanted.model_copy(update={"nodes": {"a.example/b": "2x2"}})):
         validate(item, SCHEMAS, strict=True)
+
+
+def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:
+    image = f"registry.example/m/tiny@sha256:{'1' * 64}"
+    wanted = made(NODES, machine(tmp_path), model=f"oci://{image}")
+    _, deployment, _ = kubernetes.documents(wanted)
+    validate(deployment, SCHEMAS, strict=True)
+    pod = deployment["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if "image" in each)
+    assert volume["image"] == {"reference": image, "pullPolicy": "IfNotPresent"}
+    mount = {"name": volume["name"], "mountPath": "/models/tiny", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    assert any(text.startswith(f"model {image}: an image volume") for text in kubernetes.remarks(wanted))

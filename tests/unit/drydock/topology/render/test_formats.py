@@ -59,6 +59,25 @@ def kept(env: dict[str, Any], plan: TopologyPlan, name: str) -> dict[str, str]:
     return {key: value for key, value in env.items() if key in rank.rank.env}
 
 
+@pytest.mark.parametrize(("kind", "file", "mounts"), [
+    ("compose", "nodes/gpu0/compose.yaml", ["type: image", "target: /models/tiny"]),
+    ("kubernetes", "", ["reference: ", "mountPath: /models/tiny"]),
+    ("ansible", "host_vars/gpu0.yml", ["type: image", "target: /models/tiny", "- registry.example/m/tiny@"]),
+])  # fmt: skip
+def test_a_model_that_is_an_image_is_mounted_by_every_format(kind: str, file: str, mounts: list[str]) -> None:
+    image = f"registry.example/m/tiny@sha256:{'1' * 64}"
+    plan = topologies.two_nodes().model_copy(update={"model": f"oci://{image}"})
+    texts = [text.replace('"', "") for name, text in files_of(plan, kind).items() if not file or name == file]
+    assert [each for each in (*mounts, image) if not any(each in text for text in texts)] == []
+    assert not any("HF_TOKEN" in text for text in texts)
+
+
+def test_a_plan_with_a_model_by_tag_is_refused_without_asking_its_registry() -> None:
+    plan = topologies.two_nodes().model_copy(update={"model": "oci://registry.invalid/m/tiny:v1"})
+    with pytest.raises(InputError, match="expected an image by digest"):
+        files_of(plan, "compose")
+
+
 # --- readers --------------------------------------------------------------------------------------------------------
 
 
