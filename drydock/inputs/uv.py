@@ -61,6 +61,9 @@ class ResolveRequest(NamedTuple):
     requirements: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    """Distributions that are left out, with what they require."""
+    built: tuple[str, ...] = ()
+    """Distributions that are left out, because they are built from source, but not what they require."""
     no_deps: bool = False
     sdist: bool = False
     """Whether to resolve one source distribution, without building it to find its dependencies."""
@@ -114,6 +117,7 @@ def _command(folder: Path, output: Path, target: Environment, request: ResolveRe
         *(str(uv_binary()), "pip", "compile", "--quiet"),
         *([str(folder / "pyproject.toml")] if request.explicit else [str(folder / "requirements.in"), "--no-sources"]),
         *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
+        *(word for name in request.built for word in ("--no-emit-package", name)),
         *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
         *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
         # Not the best version of any index: an extra index could then replace a package of the main one.

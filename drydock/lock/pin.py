@@ -89,10 +89,12 @@ def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, t
         return old.layers, old.build
     log(f"{variant.id}: resolving Python distributions for {place.platform}")
     kept = place.kept
+    excluded, built = [each.name for each in variant.exclude], {each.distribution for each in variant.builds}
     request = ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
-        exclude=tuple(exclusion.name for exclusion in variant.exclude),
+        exclude=tuple(name for name in excluded if name not in built),
+        built=tuple(name for name in excluded if name in built),
         public=variant.indexes,
         prefer=kept.preferred(),
     )

@@ -178,6 +178,11 @@ def test_dependencies_of_an_excluded_distribution_are_excluded_too(site: Site) -
     assert site.versions("app", exclude=("triton",)) == {"app": "1.0", "lib": "1.0"}
 
 
+def test_what_a_distribution_requires_that_is_built_from_source_is_pinned(site: Site) -> None:
+    site.publish(site.wheel("app", "1.0", "lib"), site.wheel("lib", "1.0"))
+    assert site.versions("app", built=("app",)) == {"lib": "1.0"}
+
+
 def test_an_override_wins_over_the_dependency_of_a_distribution(site: Site) -> None:
     site.publish(site.wheel("app", "1.0", "lib==1.0"), site.wheel("lib", "1.0"), site.wheel("lib", "2.0"))
     assert site.versions("app", overrides=("lib==2.0",)) == {"app": "1.0", "lib": "2.0"}
