@@ -23,12 +23,11 @@ from drydock.inputs.hub import MOST_FILES, unsafe_paths
 from drydock.inputs.models import MANIFEST, ModelFolder
 from drydock.inputs.others import OCI
 from drydock.inputs.store import whole_folder
+from drydock.model.running import MODELS
 from drydock.oci import layout
 from drydock.oci.reference import Reference, parse
 from drydock.registry.blobs import Blobs
 
-MODELS = "/models"
-"""Folder of models in a container."""
 LARGEST = 128 << 20
 """Bytes of the first layer; `model push` writes half of that into it."""
 INDEX = "model.safetensors.index.json"

@@ -11,6 +11,8 @@ from drydock.model import names
 from drydock.model.names import AbsoluteGlob, AbsolutePath, OneLine, VariableName
 from drydock.model.record import Because, Record, Setting, Source
 
+MODELS = "/models"
+"""Folder of models in a container."""
 PciId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 

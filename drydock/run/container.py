@@ -13,11 +13,9 @@ from typing import Literal
 
 from drydock.build.job import OWN, STAND_INS
 from drydock.core.errors import InputError
-from drydock.inputs import model_images
-from drydock.inputs.model_images import MODELS
 from drydock.inputs.others import OCI
 from drydock.model.record import Record
-from drydock.model.running import Run, Word
+from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
 from drydock.run import access, conditional_options, device_files, user_options
 from drydock.run.machine import Machine
@@ -299,6 +297,8 @@ def _model(text: str) -> tuple[Bind | None, str]:
 
 def image_of_model(address: str) -> Bind:
     """Return the mount of a model that is an image. Raises InputError if the address has no digest."""
+    from drydock.inputs import model_images  # noqa: PLC0415 - it imports what speaks to servers
+
     where = model_images.by_digest(address)
     return Bind(source=str(where), target=model_images.in_container(address), kind="image")
 

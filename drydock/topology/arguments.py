@@ -9,9 +9,9 @@ from math import ceil
 from pathlib import PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.inputs import model_images
-from drydock.inputs.model_images import MODELS
 from drydock.inputs.others import OCI
+from drydock.model.running import MODELS
+from drydock.oci.reference import parse
 from drydock.run.container import parse_numbers
 from drydock.topology.ports import HIGHEST
 from drydock.topology.records import Goals, Group
@@ -58,7 +58,8 @@ def url(address: str, port: int) -> str:
 
 def served_name(model: str) -> str:
     """Return the name that clients use: a hub id, or the last part of a folder or an image's name."""
-    model = model_images.in_container(model) if model.startswith(OCI) else model
+    if model.startswith(OCI):
+        return PurePosixPath(parse(model.removeprefix(OCI)).repository).name
     return PurePosixPath(model).name if model.startswith(("/", ".")) else model
 
 

@@ -11,7 +11,6 @@ from drydock.config.strict_yaml import YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
-from drydock.inputs import model_images
 from drydock.inputs.others import OCI
 from drydock.run.access import HOST_FLAG, exposed, value_of
 from drydock.run.entrypoint import PROFILE
@@ -74,6 +73,8 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
         yield document.problem(("model",), f"found {topology.model!r}, expected the path of a folder without .."), ""
     if topology.model.startswith(OCI):
         try:
+            from drydock.inputs import model_images  # noqa: PLC0415 - it imports what speaks to servers
+
             model_images.by_digest(topology.model)
         except InputError as error:
             yield document.problem(("model",), error.problems[0]), error.hint

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from drydock.core.errors import InputError
-from drydock.inputs.model_images import MODELS
 from drydock.inputs.others import OCI
 from drydock.model.record import IDENTIFIER_AT_MOST, Record
+from drydock.model.running import MODELS
 from drydock.model.variant import Variant
 from drydock.oci.reference import parse
 from drydock.run import node_selectors
