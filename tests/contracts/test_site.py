@@ -18,7 +18,7 @@ from drydock.core.paths import ROOT
 from drydock.repo import commands, site
 
 pytest.importorskip("zensical", reason="there is no Zensical for this processor")
-pytestmark = pytest.mark.checkout
+pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("site")]  # one at a time: it is built in build/site
 
 SETTINGS = yaml.safe_load((ROOT / site.SETTINGS).read_text())
 MENTIONED = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
