@@ -1,7 +1,4 @@
-"""Builds one variant offline and without BuildKit's cache: the second build of `./inv verify`.
-
-Its own cache folder has nothing but fetched files, and maybe the foundation to start from. Prints what came out.
-"""
+"""Builds one variant offline and without BuildKit's cache, and prints what came out: the second build of `verify`."""
 
 from __future__ import annotations
 
@@ -20,13 +17,16 @@ from drydock.model.record import dump
 
 
 def main(arguments: list[str]) -> int:
-    """Take variant, platform, a builder or an empty text, and the layers of the project; return the exit code."""
-    target, platform, builder, *layers = arguments
+    """Take variant, platform, a builder or none, whether to use a kept foundation, and the project's layers.
+
+    The texts of the two in between may be empty. Returns the exit code.
+    """
+    target, platform, builder, below, *layers = arguments
     project = layered(Path(layers[0]), [*map(Path, layers[1:])])
     try:
         job = prepare(project, target, BuildOptions(platform=platform, offline=True))
         bake = partial(buildx.bake, builder=builder or None, no_cache=True)
-        built = run(build.steps(job, None, into_engine=False), bake)
+        built = run(build.steps(job, None, no_cache=not below, into_engine=False), bake)
     except DrydockError as error:
         log(str(error))
         return error.code

@@ -74,7 +74,7 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False, fro
         again = Path(folder, CACHE, job.foundation.relative_to(cache_home()))
         if shared:
             shutil.copytree(job.foundation, again, copy_function=os.link)
-        second = _build_elsewhere(job, Path(folder), builder)
+        second = _build_elsewhere(job, Path(folder), builder, below="kept" if shared else "")
         differences = compare(Path(first.layout), Path(second["layout"]))
         below = {_digest(job.foundation), _digest(again)}
     committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
@@ -136,7 +136,7 @@ def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
     return "{where}: {path}: {field}: {first} → {second}".format(**values)
 
 
-def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, str]:
+def _build_elsewhere(job: Job, folder: Path, builder: str | None, below: str = "") -> dict[str, str]:
     copies = [folder / f"a different folder {number}" for number in range(len(job.project.layers))]
     for layer, copy in zip(job.project.layers, copies, strict=True):
         _copy_inputs(layer, copy, job.variant.additions)
@@ -145,7 +145,7 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
     for shared in SHARED:
         (cache_home() / shared).mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(cache_home() / shared)
-    command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, builder or "", *map(str, copies)]
+    command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, builder or "", below, *map(str, copies)]
     done = subprocess.run(
         command,
         cwd=folder,

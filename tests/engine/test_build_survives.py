@@ -80,7 +80,7 @@ def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_start_again(sm
     command = [sys.executable, str(small.root / "tasks.py"), *words]
     environment = {**small.environment, "TMPDIR": str(tmp_path)}
     stopped, written = terminal.run(
-        command, environment, awaited="uv pip", then=lambda process: os.killpg(process.pid, signal.SIGINT)
+        command, environment, awaited="RUN /opt/venv/bin", then=lambda process: os.killpg(process.pid, signal.SIGINT)
     )
     assert stopped == 130
     assert terminal.lines(written)[-1] == f"interrupted; to start again, run: ./inv {' '.join(words)}"
@@ -89,7 +89,9 @@ def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_start_again(sm
     code, written = terminal.run(command, environment, within=300)
     lines = terminal.lines(written)
     assert code == 0, written
-    assert [line.split()[0] for line in lines[:-2]] == ["foundation", "export", "build", "export", "load"]
+    steps = [line.split()[0] for line in lines[:-2]]
+    assert steps[:4] == ["foundation", "export", "build", "export"]
+    assert steps[4:] in ([], ["load"])  # the engine may have every layer: its BuildKit wrote them
     assert max(map(len, lines)) <= 80
     docker.from_env().images.remove(f"drydock/{VARIANT}:latest")
     docker.from_env().images.remove(lines[-2])
@@ -146,7 +148,7 @@ def test_an_engine_that_dies_during_a_build_is_an_error_and_the_next_build_works
 ) -> None:
     engine = FragileEngine(tmp_path)
     process = small.start_build(DOCKER_HOST=f"unix://{engine.path}")
-    assert any("uv pip install" in line for line in process.stderr or ())
+    assert any("layer.py install" in line for line in process.stderr or ())
     engine.cut()
     _, stderr = process.communicate(timeout=120)
 

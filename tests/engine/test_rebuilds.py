@@ -22,6 +22,7 @@ from drydock.engine.run_container import run_to_end
 from drydock.inputs import rootfs
 from drydock.inputs.store import default_store
 from drydock.oci import layout as oci
+from tests.support import layouts
 from tests.support.small_image import VARIANT, Small
 
 NAME = "drydock-test/rebuilt"
@@ -101,14 +102,16 @@ def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, 
     assert said == b"# edit 1\n"
 
 
-def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(second: Rebuilt, names: list[str]) -> None:
-    missing = {item["digest"] for item in oci.descriptors(second.layout)[2:]}
+def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "layer.tar").write_bytes(layouts.tar([("new", os.urandom(1000), {})]))
+    layout = tmp_path / "layout"  # not of a build: its blobs are in the engine, whose BuildKit wrote them
+    digest = oci.write_layout(layout, tmp_path / "layer.tar", "linux/amd64", 0, "tests")
     with contextlib.suppress(EngineError):  # some engines say that blobs are missing
-        loading.send(second.layout, names[0], missing)
-    assert not loading.is_whole(second.said.digest)
+        loading.send(layout, names[0], set(layers(layout)))
+    assert not loading.is_whole(digest)
 
-    loading.load(second.layout, names[0])
-    assert loading.is_whole(second.said.digest)
+    loading.load(layout, names[0])
+    assert loading.is_whole(digest)
 
 
 def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Rebuilt, second: Rebuilt) -> None:
@@ -116,7 +119,7 @@ def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Re
     assert "foundation" not in second.said.phases
     new = set(layers(second.layout)) - set(layers(first.layout))
     assert len(new) == 1
-    assert oci.blob(second.layout, new.pop()).stat().st_size < 1_250_000
+    assert oci.blob(second.layout, new.pop()).stat().st_size < 1_400_000
     assert len(layers(first.layout)) == len(layers(second.layout))
 
 

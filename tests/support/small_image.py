@@ -123,7 +123,7 @@ class Small:
 
     def start_build(self, **changes: str) -> subprocess.Popen[str]:
         """Start a build from nothing, offline, that loads nothing into the engine."""
-        return self.start("drydock", VARIANT, "linux/amd64", "", str(self.root), **changes)
+        return self.start("drydock", VARIANT, "linux/amd64", "", "", str(self.root), **changes)
 
     def build(self, **changes: str) -> dict[str, Any]:
         """Build from nothing and return what came out."""

@@ -110,7 +110,7 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
         return build.Built(**values, **built)
 
     monkeypatch.setattr(build, "build", first)
-    monkeypatch.setattr(verify, "_build_elsewhere", lambda *_: built)
+    monkeypatch.setattr(verify, "_build_elsewhere", lambda *_, **__: built)
 
     assert verify.verify(job, recording=True).foundation == (DIGEST if here == DIGEST else None)
     assert verify.verify(job).reproducible
