@@ -69,7 +69,7 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, r
     os.kill(server.engine(), signal.SIGCONT)
     server.until_ready()
     assert server.status("/livez")[0] == 200
-    assert "ready again: vLLM makes progress" in server.said()
+    server.until(lambda: "ready again: vLLM makes progress" in server.said(), "that it says so")
 
 
 def test_a_hung_api_process_is_not_alive_and_recovers(run: Run) -> None:
