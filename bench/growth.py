@@ -119,12 +119,7 @@ def with_devices(host: Mapping[str, Any], count: int) -> dict[str, Any]:
         files |= {
             copy + path.removeprefix(place): text for path, text in host["files"].items() if path.startswith(place)
         }
-    names = [f"GPU{number}" for number in range(count)]
-    links = [
-        "\t".join([name, *("X" if name == other else "NV18" for other in names), "0-47", "0", "N/A"]) for name in names
-    ]
-    links.insert(0, "\t".join(["", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]))
-    said = {query: devices, LINKS: links}
+    said = {query: devices, LINKS: [*_links(count)]}
     commands = {
         name: {**answer, "stdout": "\n".join(said[name]) + "\n"} if name in said else answer
         for name, answer in host["commands"].items()

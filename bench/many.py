@@ -32,8 +32,8 @@ TWO = f"{COUNT} rows in one build on two builders"
 def rows(rounds: int) -> list[Measurement]:
     """Measure each way alternately."""
     with images.folder() as folder:
-        machine = dict(_second_machine(folder, rounds))
-        many = dict(_ten(folder, rounds))
+        machine = _second_machine(folder, rounds)
+        many = _ten(folder, rounds)
     return [
         _row(PULLED, BUILT, Goal(compares="ours", sense="at most", limit=15), machine),
         _row(ONCE, EACH, Goal(compares="ratio", sense="at most", limit=1), many),

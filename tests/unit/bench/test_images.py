@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import building, images, page, plain_image, run, serve, ship, size
+from bench import PARTS, building, images, page, plain_image, run, serve, ship, size
 from bench.servers import right
 from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
@@ -135,6 +135,7 @@ def test_stored_bytes_are_counted_in_a_registrys_folder(tmp_path: Path) -> None:
 
 def test_every_part_of_the_page_can_be_measured() -> None:
     assert set(run.BENCHES) == set(page.TITLES)
+    assert tuple(run.BENCHES) == PARTS
     assert set(building.NOTES) == {building.EMPTY, building.FIRST, building.EDITED, building.NOTHING, building.PROCESS}
 
 
