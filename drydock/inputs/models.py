@@ -213,7 +213,7 @@ def _is(path: Path, file: ModelFile) -> bool:
 
 
 def files_of(folder: Path) -> tuple[Path, list[str]]:
-    """Return a model's folder without links, and the names of its files, sorted. Raises InputError for what is none."""
+    """Return a model's folder without links, and the sorted names of its files. Raises InputError for other folders."""
     whole = folder.resolve()
     if not any(os.path.lexists(whole / name) for name in ("config.json", "params.json")):
         raise InputError(f"{folder}: found no config.json", hint="`./inv model pull` downloads a model")
@@ -240,7 +240,7 @@ def as_pulled(folder: Path, names: Sequence[str]) -> ModelFolder:
 
 
 def _problem(path: Path, folder: Path) -> str:
-    """Return why something in a model's folder is none of its files; empty if it is one.
+    """Return why something is not a file of the model in whose folder it is; empty if it is.
 
     A link may lead to a file of the same model, also in the cache of Hugging Face, which has the files of
     MODEL/snapshots/REVISION in MODEL/blobs.

@@ -30,13 +30,11 @@ from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
 from drydock.registry.manifests import to_manifest
 
-CONFIG = "application/vnd.oci.image.config.v1+json"
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 SMALL, SMALL_IN_ALL = 24 << 20, 64 << 20
 """Bytes of a small file, and of all of them. The largest published index of weights has 20 MB."""
 MOST_LAYERS = 100
 """Layers of weights; engines mount 127 at most. Of a model with more files, several are in one layer."""
-_BLOCK = 512
 
 
 class PushedModel(Record):
@@ -65,9 +63,9 @@ class TarContent:
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = _size(content), 0o644
-            head, rest = entry.tobuf(tarfile.PAX_FORMAT, "utf-8"), bytes(-entry.size % _BLOCK)
+            head, rest = entry.tobuf(tarfile.PAX_FORMAT, "utf-8"), bytes(-entry.size % tarfile.BLOCKSIZE)
             self._parts += [("", head), (name, content), ("", rest)]
-        self._parts.append(("", bytes(2 * _BLOCK)))
+        self._parts.append(("", bytes(2 * tarfile.BLOCKSIZE)))
         self.size = sum(_size(part) for _, part in self._parts)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
@@ -113,7 +111,7 @@ def push(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     image = to_manifest({
         "schemaVersion": 2,
         "mediaType": strict.MANIFEST,
-        "config": {"mediaType": CONFIG, **repository.push_bytes(_config(layers))},
+        "config": {"mediaType": layout.CONFIG, **repository.push_bytes(_config(layers))},
         "layers": [{"mediaType": layout.LAYER, "digest": each, "size": layers[each].size} for each in layers],
     })  # fmt: skip
     repository.manifests.push(image)
