@@ -30,6 +30,10 @@ KEY_WANTED = f"${{{API_KEY}:?set the key that clients must send}}"
 """What a shell and compose replace by the key, or refuse to go on if there is none."""
 USER = 10001
 """The image's user, in group 0."""
+PYTHON = "/usr/bin/python3"
+"""The interpreter that each image has."""
+ENTRYPOINT = "/opt/drydock/entrypoints"
+ENTRYPOINT_WORDS = (PYTHON, "-I", "-S", ENTRYPOINT)
 
 
 # --- docker ---------------------------------------------------------------------------------------------------------
@@ -60,15 +64,16 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
     options += [("--read-only",)]
     options += [("--privileged",)] if container.privileged else []
     options += [(flag, value) for flag, values in flags.items() for value in values]
-    options += [("--env", name) for name in _from_the_shell(container)]
-    options += [("--mount", _csv(*_bind(bind))) for bind in binds_of(container)]
+    options += [("--env", name) for name in by_name(container)]
+    options += [("--mount", mounted(bind)) for bind in binds_of(container)]
     cache = (f"type={_cache_kind(container)}", f"source={container.cache}", f"target={CACHE}")
     return [*options, ("--mount", _csv(*cache))]
 
 
-def _bind(bind: Bind) -> tuple[str, ...]:
+def mounted(bind: Bind) -> str:
+    """Return the value of --mount, of which Apptainer reads the same words (its config/mount.go)."""
     options = ("readonly",) if bind.read_only else ()
-    return (f"type={bind.kind}", f"source={bind.source}", f"target={bind.target}", *options)
+    return _csv(f"type={bind.kind}", f"source={bind.source}", f"target={bind.target}", *options)
 
 
 def binds_of(container: Container) -> tuple[Bind, ...]:
@@ -83,7 +88,7 @@ def targets(container: Container) -> dict[str, str]:
     return {CACHE: "the cache (--cache)", TMP: "memory for temporary files", **model, **driver}
 
 
-def _from_the_shell(container: Container) -> tuple[str, ...]:
+def by_name(container: Container) -> tuple[str, ...]:
     """Return the variables that docker passes on by name, if the shell has them, so that no text shows their values."""
     names = dict.fromkeys((*(FROM_THE_SHELL if container.hub else ()), API_KEY, *container.named))
     return tuple(name for name in names if name not in container.given)
@@ -149,7 +154,7 @@ def _one(value: str) -> tuple[str, ...]:
 
 def compose_text(container: Container) -> str:
     """Format a compose.yaml with one service."""
-    return _commented(container) + _yaml(compose_project(container))
+    return commented(container) + _yaml(compose_project(container))
 
 
 def compose_project(container: Container) -> dict[str, Any]:
@@ -192,7 +197,7 @@ def _service(container: Container) -> dict[str, Any]:
         "networks": [container.network] if container.network not in ("", *MODES) else [],
         "ports": list(_published(container)),
         "ulimits": dict(map(_ulimit, container.ulimits)),
-        "environment": {**_environment(container), **dict.fromkeys(_from_the_shell(container))},
+        "environment": {**_environment(container), **dict.fromkeys(by_name(container))},
         "volumes": [*map(_compose_bind, binds_of(container)), cache],
         "deploy": _reservation(container),
     }
@@ -244,7 +249,7 @@ def _without_interpolation(value: Any) -> Any:
 # --- comments -------------------------------------------------------------------------------------------------------
 
 
-def _commented(container: Container) -> str:
+def commented(container: Container) -> str:
     """Return comments about what the reader must edit."""
     return "".join(f"# {line}\n" for line in unknown_groups(container))
 

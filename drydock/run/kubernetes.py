@@ -15,7 +15,7 @@ import yaml
 
 from drydock.run.access import API_KEY
 from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
-from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
+from drydock.run.docker import ASK_EVERY, CACHE, PYTHON, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
 from drydock.run.user_options import HOST
 
 CACHE_SIZE = "200Gi"
@@ -30,8 +30,8 @@ IMAGE_VOLUMES = "an image volume, which Kubernetes 1.36 has, on nodes with conta
 """Source: KEP-4639 (stable in 1.36; before, behind the gate ImageVolume), containerd's release 2.1.0."""
 PRESTOP_SECONDS = 5
 """Between a pod's deletion and SIGTERM: kube-proxy and balancers learn that the pod gets no new request."""
-PAUSE = ("/usr/bin/python3", "-I", "-S", "-c")
-"""The interpreter that each image has. Not each has a `sleep`, nor has Kubernetes before 1.30."""
+PAUSE = (PYTHON, "-I", "-S", "-c")
+"""Not each image has a `sleep`, nor has Kubernetes before 1.30."""
 _ESCALATES = "SYS_ADMIN"
 """The API rejects allowPrivilegeEscalation: false together with this capability or privileged: true."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from drydock.model.running import Run, Word
+from drydock.run import podman
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracketed, exposed
 from drydock.run.container import Bind, Container, text_of
 from drydock.run.user_options import HOST
@@ -43,7 +44,23 @@ KUBERNETES = {
     "--host": "args: --host",
 }
 """Docker's option → the field of a pod. What is not here, a pod does not have."""
-NAMES: Mapping[str, Mapping[str, str]] = {"docker": {}, "compose": COMPOSE, "k8s": KUBERNETES}
+_PODMAN = ("--runtime", "--security-opt", "--group-add", "--ulimit", "--ipc", "--privileged")
+QUADLET = {
+    **podman.KEYS,
+    **{option: f"PodmanArgs={option}" for option in _PODMAN},
+    "--gpus": f"AddDevice {podman.CDI}",
+    "--host": "Exec: --host",
+}
+"""Docker's option → the key of a unit that has its value."""
+APPTAINER = {"--env": "--env", "--device": "--bind", "--mount": "--mount", "--host": "--host"}
+"""Docker's option → Apptainer's. What is not here, Apptainer's user decides."""
+NAMES: Mapping[str, Mapping[str, str]] = {
+    "docker": {},
+    "compose": COMPOSE,
+    "k8s": KUBERNETES,
+    "quadlet": QUADLET,
+    "apptainer": APPTAINER | {"--runtime": "runtime", "--gpus": "--nv"},
+}
 
 
 def words(run: Run) -> Iterable[tuple[str, str, str]]:
@@ -123,7 +140,7 @@ def _access(bind: Bind) -> str:
 
 
 def _of_devices(run: Run, container: Container) -> Iterable[tuple[str, str, str]]:
-    if run.runtime:
+    if run.runtime and container.runtime:
         yield "--runtime", container.runtime, run.runtime.because
     if run.gpus:
         yield "--gpus", container.gpus, run.gpus.because

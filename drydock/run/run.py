@@ -1,6 +1,6 @@
-"""Start an image on this machine, or print the docker command, compose file or Kubernetes manifest. IO.
+"""Start an image on this machine, or print its command, compose file, manifest or unit. IO.
 
-drydock/run/container.py decides the container's options. The command or manifest goes to standard output, reasons and
+drydock/run/container.py decides the container's options. What is printed goes to standard output, reasons and
 remarks to standard error.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from drydock.build.job import OWN, STAND_INS
@@ -18,7 +18,7 @@ from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.project import Project
 from drydock.model.variant import Variant
-from drydock.run import access, kubernetes, node_selectors, reasons, standins, user_options
+from drydock.run import access, apptainer, kubernetes, node_selectors, podman, reasons, standins, user_options
 from drydock.run import docker as manifests
 from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local, known
 from drydock.run.engine import AS_GZIP, Here
@@ -28,14 +28,24 @@ WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.shell_text,
     "compose": manifests.compose_text,
     "k8s": kubernetes.kubernetes_text,
+    "quadlet": podman.quadlet_text,
+    "apptainer": apptainer.apptainer_text,
 }
 """Format → the function that writes it."""
 DATA: dict[str, Callable[[Container], Any]] = {
     "docker": manifests.docker_argv,
     "compose": manifests.compose_project,
     "k8s": kubernetes.documents,
+    "quadlet": podman.unit,
+    "apptainer": apptainer.apptainer_argv,
 }
 """Format → the function that returns the same as data, for --json."""
+REMARKS: dict[str, Callable[[Container], Iterable[str]]] = {
+    "k8s": kubernetes.remarks,
+    "quadlet": podman.remarks,
+    "apptainer": apptainer.remarks,
+}
+"""Format → the function that returns what must be set up outside of what is printed."""
 
 
 class How(NamedTuple):
@@ -88,6 +98,8 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     if request.stand_ins:
         variant, request = standins.stand_in(variant, request, here.machine)
     _check(request, how)
+    if how.form == "apptainer":
+        request = apptainer.requested(request, variant.accelerator)
     ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
     if ours:
         request = request.model_copy(update={"image": here.own(ours) or f"{ours}:latest"})
@@ -95,6 +107,7 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     user_options.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
         wanted = _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted
+        wanted = podman.adapted(wanted) if how.form == "quadlet" else wanted
         _print(variant, _in_text(variant, wanted), how)
         return 0
     _set_key(wanted, request, keys)
@@ -168,7 +181,7 @@ def _check(request: RunRequest, how: How) -> None:
     verb, _ = user_options.split_verb(request.arguments)
     if verb == user_options.SERVE and not request.model:
         raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
-    if how.form == "k8s" and request.stand_ins:
+    if how.form not in ("docker", "compose") and request.stand_ins:
         raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
     if how.form == "k8s" and request.network not in ("", user_options.HOST):
         raise InputError(
@@ -263,9 +276,8 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
     if wanted.beyond and how.form != "k8s":
         raise HostError(*wanted.beyond, hint="choose cards that exist, or leave --devices out for all of them")
     said = [*_remarks(variant, wanted, how), *(wanted.missing if wanted.native else ())]
-    if how.form == "k8s":
-        said += kubernetes.remarks(wanted)
-    elif wanted.key_required:
+    said += REMARKS[how.form](wanted) if how.form in REMARKS else ()
+    if wanted.key_required and how.form not in ("k8s", "quadlet"):
         said.append(f"set {access.API_KEY} where this runs: it does not start without a key for clients")
     if wanted.image.startswith(STAND_INS):
         said.append(f"{wanted.image}: contains stand-ins: it is not what its lock pins")
@@ -278,7 +290,8 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
 
 def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
     engine = f"engine: {variant.compression.summary}"
-    groups = manifests.unknown_groups(wanted) if how.form != "k8s" else ()  # kubernetes.remarks has its own
+    own = how.form in ("k8s", "apptainer")  # they have remarks of their own
+    groups = () if own else manifests.unknown_groups(wanted)
     return (*reasons.lines(wanted.record, wanted, how.form), engine, *groups, *wanted.notes)
 
 

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.files import parse_json
+from drydock.run.docker import PYTHON
 from drydock.topology.playbook.run import bounded
 from drydock.topology.preflight.node_request import PROGRAM, NodeRequest, measured
 from drydock.topology.preflight.node_response import AT_MOST, NodeImage, NodeResponse
 from drydock.topology.preflight.pods import LONGEST, CheckPod, in_pod, manifests
 from drydock.topology.preflight.reach import SECONDS, Answers, answer_of
-from drydock.topology.render.parts import PYTHON
 
 ASK_EVERY = 2.0
 """Seconds between two looks at the pods."""

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.model.variant import Variant
+from drydock.run.docker import ENTRYPOINT, PYTHON
 from drydock.run.kubernetes import PAUSE
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.preflight.node_request import NodeRequest, check_words
 from drydock.topology.render import pods
 from drydock.topology.render.kubernetes import HOSTNAME
-from drydock.topology.render.parts import ENTRYPOINT, PYTHON, Placed, addresses, by_node, placed
+from drydock.topology.render.parts import Placed, addresses, by_node, placed
 
 LONGEST = 1800
 """Seconds after which the cluster ends a pod whose deletion was never asked for."""

@@ -14,13 +14,12 @@ from drydock.core.errors import InputError
 from drydock.core.files import checksum
 from drydock.model.variant import Variant
 from drydock.run.container import Container
-from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP
+from drydock.run.docker import ASK_EVERY, CACHE, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP
 from drydock.topology import keys
 from drydock.topology.arguments import url
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.compose import healthcheck
 from drydock.topology.render.parts import (
-    ENTRYPOINT_WORDS,
     RANKTABLES,
     Placed,
     addresses,

@@ -17,13 +17,20 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import LOOPBACK
 from drydock.run.container import FROM_THE_SHELL, name_of
-from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, compose_project
+from drydock.run.docker import (
+    ASK_EVERY,
+    CACHE,
+    ENTRYPOINT_WORDS,
+    PYTHON,
+    START_SECONDS,
+    STOP_SECONDS,
+    TMP,
+    compose_project,
+)
 from drydock.topology import keys
 from drydock.topology.arguments import is_ip
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
-    ENTRYPOINT_WORDS,
-    PYTHON,
     RANKTABLES,
     Placed,
     addresses,

@@ -14,12 +14,12 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK
 from drydock.run.container import name_of
-from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, USER
+from drydock.run.docker import ASK_EVERY, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP, USER
 from drydock.run.kubernetes import CACHE_SIZE, KEY_SECRET, PRESTOP_SECONDS, from_secret
 from drydock.topology import keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render import pods, verify_job
-from drydock.topology.render.parts import ENTRYPOINT_WORDS, Placed, addresses, placed, router_check, router_words
+from drydock.topology.render.parts import Placed, addresses, placed, router_check, router_words
 from drydock.topology.render.text import yaml_text
 
 WORKLOAD = "app.kubernetes.io/instance"

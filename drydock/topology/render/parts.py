@@ -20,6 +20,7 @@ from drydock.oci.reference import parse
 from drydock.run import node_selectors
 from drydock.run.access import LOOPBACK
 from drydock.run.container import Bind, Container, RunRequest, container, image_of_model, is_image, is_local, name_of
+from drydock.run.docker import ENTRYPOINT_WORDS
 from drydock.run.machine import Machine
 from drydock.topology import keys
 from drydock.topology.arguments import is_ip, url, wanted_address
@@ -27,10 +28,6 @@ from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
 
 RANKTABLES = "/ranktables"
 """Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
-PYTHON = "/usr/bin/python3"
-"""The interpreter that each image has."""
-ENTRYPOINT = "/opt/drydock/entrypoints"
-ENTRYPOINT_WORDS = (PYTHON, "-I", "-S", ENTRYPOINT)
 SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 """Variable that names the hosts of a TPU slice (Google Kubernetes Engine docs, TPU environment variables)."""
 INFINIBAND = "/dev/infiniband"

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.files import compact
-from drydock.run.docker import USER
+from drydock.run.docker import PYTHON, USER
 from drydock.run.kubernetes import KEY_SECRET, from_secret
 from drydock.topology import keys, known_answer
 from drydock.topology.known_answer import url_of
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.ports import API
 from drydock.topology.render import pods
-from drydock.topology.render.parts import PYTHON
 from drydock.topology.render.text import yaml_text
 
 FOLDER = "verify"

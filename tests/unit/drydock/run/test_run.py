@@ -103,7 +103,7 @@ def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.
     assert here.became == []
 
 
-@pytest.mark.parametrize("form", ["docker", "compose", "k8s"])
+@pytest.mark.parametrize("form", ["docker", "compose", "k8s", "quadlet"])
 @pytest.mark.parametrize(
     ("target", "groups"),
     [
@@ -371,6 +371,12 @@ def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.Ca
         "docker": lambda: shlex.split(text.replace("\\\n", " ")),
         "compose": lambda: yaml.safe_load(text),
         "k8s": lambda: [*yaml.safe_load_all(text)],
+        "quadlet": lambda: {
+            part.partition("]")[0]: [[*line.split("=", 1)] for line in part.splitlines()[1:] if line]
+            for part in text.split("\n[")
+            for part in [part.removeprefix("[")]
+        },
+        "apptainer": lambda: shlex.split(text.rpartition("&&")[2].replace("\\\n", " ")),
     }
     assert data[form] == written[form]()
 

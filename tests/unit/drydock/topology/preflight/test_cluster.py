@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 
 from drydock.core.errors import EngineError, InputError
+from drydock.run.docker import ENTRYPOINT, PYTHON
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.preflight import cluster
 from drydock.topology.preflight.cluster import Started, by_kubectl, started
@@ -19,7 +20,6 @@ from drydock.topology.preflight.evaluate import evaluate
 from drydock.topology.preflight.node_request import node_requests
 from drydock.topology.preflight.node_response import NodeResponse
 from drydock.topology.preflight.pods import CheckPod, check_pods, in_pod
-from drydock.topology.render.parts import ENTRYPOINT, PYTHON
 from tests.support import topologies
 from tests.support.topologies import DIGEST
 

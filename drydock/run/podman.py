@@ -1,0 +1,145 @@
+"""A container → the options of `podman run`, and a unit of Podman's Quadlet, which systemd starts. Pure.
+
+Podman takes docker's options. NVIDIA's cards are devices of the Container Device Interface to it, not --gpus.
+Source of the unit's keys: podman-systemd.unit(5) of Podman 4.9 and 5.8, and pkg/systemd/quadlet/quadlet.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from drydock.run.access import API_KEY
+from drydock.run.container import FROM_THE_SHELL, Container, is_local
+from drydock.run.docker import START_SECONDS, commented, docker_options
+from drydock.run.kubernetes import secret_of
+
+CDI = "nvidia.com/gpu"
+"""The kind of NVIDIA's cards (NVIDIA Container Toolkit docs, support for Container Device Interface)."""
+KEYS = {
+    "--pull": "Pull",
+    "--name": "ContainerName",
+    "--device": "AddDevice",
+    "--cap-drop": "DropCapability",
+    "--cap-add": "AddCapability",
+    "--user": "User",
+    "--tmpfs": "Tmpfs",
+    "--shm-size": "ShmSize",
+    "--network": "Network",
+    "--publish": "PublishPort",
+    "--env": "Environment",
+    "--mount": "Mount",
+}
+"""Option → the key of a unit. Others are PodmanArgs: Podman 4.9 has no keys for them, or reads only the last Ulimit."""
+RESTART_SECONDS = 10
+"""Between two starts, so that systemd never counts five of them within ten seconds and gives up."""
+_PLAIN = re.compile(r"[\w@:/.,=+\[\]-]+", re.ASCII)
+
+Unit = Mapping[str, Sequence[tuple[str, str]]]
+"""Section → its keys and values."""
+
+
+def adapted(container: Container) -> Container:
+    """Return the container with devices of CDI in place of --gpus and of the runtime that gives the same."""
+    gpus = container.gpus.removeprefix("device=")
+    if not gpus:
+        return container
+    cards = tuple(f"{CDI}={card}" for card in gpus.split(","))
+    return container.model_copy(update={"devices": (*container.devices, *cards), "gpus": "", "runtime": ""})
+
+
+def options(container: Container) -> list[tuple[str, ...]]:
+    """Return the options of `podman run`, each with its value. An image is mounted read-only without a word for it."""
+    return [
+        (flag, *(text.removesuffix(",readonly") if text.startswith("type=image,") else text for text in values))
+        for flag, *values in docker_options(adapted(container))
+    ]
+
+
+# --- a unit ---------------------------------------------------------------------------------------------------------
+
+
+def quadlet_text(container: Container) -> str:
+    """Format NAME.container."""
+    lines = {name: "".join(f"{key}={value}\n" for key, value in keys) for name, keys in unit(container).items()}
+    return commented(container) + "\n".join(f"[{name}]\n{text}" for name, text in lines.items())
+
+
+def unit(container: Container) -> Unit:
+    """Return the sections of NAME.container. What runs once is started by hand, and not again."""
+    secrets = _secrets(container)
+    model = container.model
+    pull = [("ExecStartPre", f"podman pull --quiet {model.source}")] if model and model.kind == "image" else []
+    again = [("Restart", "always"), ("RestartSec", str(RESTART_SECONDS)), ("TimeoutStartSec", str(START_SECONDS))]
+    return {
+        "Unit": [("Description", f"vLLM: {container.name}")],
+        "Container": [
+            ("Image", container.image),
+            ("Exec", " ".join(map(_word, container.arguments))),
+            *(_key(flag, *values, secrets=secrets) for flag, *values in options(container)),
+        ],
+        "Service": [
+            ("EnvironmentFile", f"-{_file(container)}"),
+            *pull,
+            *([("Type", "oneshot")] if container.once else again),
+        ],
+        **({} if container.once else {"Install": [("WantedBy", "default.target")]}),
+    }
+
+
+def remarks(container: Container) -> Iterable[str]:
+    """Yield what must be set up where the unit runs."""
+    name = container.name
+    yield (
+        f"write it to /etc/containers/systemd/{name}.container, or as a user to ~/.config/containers/systemd;"
+        f" `systemctl daemon-reload` and `systemctl start {name}` (as a user with --user) start it"
+    )
+    for variable in _secrets(container):
+        command = f"podman secret create --env {secret_of(variable)} {variable}"
+        yield f"secret {secret_of(variable)}: the unit starts only with it; `{command}` takes it from your shell"
+    if container.hub:
+        yield f"{_file(container)}: {' and '.join(FROM_THE_SHELL)}, if it has them; %E is /etc, or a user's ~/.config"
+    yield from engine_remarks(container)
+    if container.devices or container.ulimits:
+        yield "a user's unit has only that user's devices and limits; a unit in /etc has all of these"
+
+
+def engine_remarks(container: Container) -> Iterable[str]:
+    """Yield what Podman must have."""
+    if is_local(container.image):
+        yield f"image {container.image}: Docker has it, Podman does not: `docker save {container.image} | podman load`"
+    if container.gpus or any(device.startswith(CDI) for device in container.devices):
+        yield f"{CDI}: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes the cards to Podman"
+    elif container.runtime:
+        yield f"runtime {container.runtime}: name its program in [engine.runtimes] of containers.conf"
+
+
+def _secrets(container: Container) -> tuple[str, ...]:
+    """Return the variables without which it must not start: Podman passes on a secret, or fails."""
+    return tuple(dict.fromkeys((*container.named, *([API_KEY] if container.key_required else ()))))
+
+
+def _file(container: Container) -> str:
+    return f"%E/drydock/{container.name}.env"
+
+
+def _key(flag: str, *values: str, secrets: Sequence[str]) -> tuple[str, str]:
+    """Return the key of one option."""
+    (value,) = values or ("",)
+    if flag == "--read-only":
+        return "ReadOnly", "true"
+    if (flag, value) == ("--security-opt", "no-new-privileges"):
+        return "NoNewPrivileges", "true"
+    if flag == "--env" and value in secrets:
+        return "Secret", f"{secret_of(value)},type=env,target={value}"
+    if flag in KEYS and not (flag == "--env" and "=" not in value):
+        return KEYS[flag], _word(value)
+    return "PodmanArgs", " ".join(map(_word, (flag, *values)))
+
+
+def _word(text: str) -> str:
+    """Quote a word for systemd: Quadlet reads quotes and backslashes, then systemd expands % and $ in the command."""
+    if _PLAIN.fullmatch(text):
+        return text
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found[0]):02x}", quoted) + '"'

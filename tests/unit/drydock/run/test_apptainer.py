@@ -1,0 +1,128 @@
+"""Apptainer's command of a container."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.errors import InputError
+from drydock.model.running import Run
+from drydock.run import apptainer
+from drydock.run.container import Container, RunRequest, container
+from tests.support.containers import NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made, recorded
+
+SHOW = """#!/bin/sh
+printf '%s\\0' "$@"
+env --null | grep --null-data ^APPTAINERENV_ | sort --zero-terminated
+"""
+"""Stands for apptainer: prints its words and the variables that the container would get."""
+
+
+def of(record: Run, folder: Path, **request: Any) -> Container:
+    cache = {"cache": str(folder / "cache"), "network": "host"}
+    return made(record, machine(folder), **cache, **request)
+
+
+def in_a_shell(wanted: Container, folder: Path, **env: str) -> tuple[list[str], dict[str, str]]:
+    """Run the text in a shell; return apptainer's words, and the container's variables."""
+    program = folder / "bin" / "apptainer"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(SHOW)
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", apptainer.apptainer_text(wanted)],
+        env={"PATH": path, **env},
+        capture_output=True,
+        check=True,
+    )
+    words = done.stdout.decode().split("\0")[:-1]
+    names = [word.removeprefix(apptainer.VARIABLE) for word in words if word.startswith(apptainer.VARIABLE)]
+    return [word for word in words if not word.startswith(apptainer.VARIABLE)], dict(n.split("=", 1) for n in names)
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+def test_a_shell_runs_what_the_data_says(tmp_path: Path, record: Run) -> None:
+    wanted = of(record, tmp_path, arguments=("--x", "a 'b' $HOME \n `id`"), env=("VLLM_X=$(id), c=d",))
+    argv = apptainer.apptainer_argv(wanted)
+    start = argv.index("apptainer")
+    words, variables = in_a_shell(wanted, tmp_path, HF_ENDPOINT="https://mirror")
+
+    assert words == argv[start + 1 :]
+    assert variables == {"HF_ENDPOINT": "https://mirror"} | {
+        name.removeprefix(apptainer.VARIABLE): value for name, _, value in (w.partition("=") for w in argv[1:start])
+    }
+    assert variables["VLLM_X"] == "$(id), c=d"
+    assert (tmp_path / "cache" / f"apptainer-{wanted.name}").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "devices", "words", "variables"),
+    [
+        ("cuda", "cuda-h100-8x", "0,1", ["--nv"], {"CUDA_VISIBLE_DEVICES": "0,1"}),
+        ("cuda", "cuda-h100-8x", "", ["--nv"], {}),
+        ("gaudi2", "habana-gaudi2-8x", "0,1", ["--intel-hpu"], {"HABANA_VISIBLE_DEVICES": "0,1"}),
+        ("cpu", "cpu-xeon8380-2s", "", [], {}),
+    ],
+)
+def test_a_recorded_host_gets_its_devices(
+    tmp_path: Path, target: str, host: str, devices: str, words: list[str], variables: dict[str, str]
+) -> None:
+    variant = find(read_matrix(DRYDOCK), target)
+    request = apptainer.requested(
+        RunRequest(model="org/m", devices=devices, cache=str(tmp_path / "cache"), port=9000), variant.accelerator
+    )
+    wanted = container(variant, request, recorded(host, tmp_path))
+    argv, env = in_a_shell(wanted, tmp_path)
+
+    assert [word for word in argv if word in apptainer.RUNTIMES.values()] == words
+    assert {name: env.get(name) for name in apptainer.CHOSEN.split() + list(variables)} == {
+        apptainer.CHOSEN: None
+    } | variables
+    assert {"--containall", "--no-eval"} <= {*argv}
+    assert argv[-8:] == ["--model", "org/m", "--host", "127.0.0.1", "--port", "9000", "--status-port", "9001"]
+
+
+def test_devices_and_files_are_bound_and_the_rest_is_said(tmp_path: Path) -> None:
+    files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
+    wanted = made(NODES, machine(tmp_path, files), cache="/c", network="host", model=str(tmp_path))
+    argv = apptainer.apptainer_argv(wanted)
+
+    assert [argv[n + 1] for n, word in enumerate(argv) if word == "--bind"] == files[:3]
+    mounts = [argv[n + 1] for n, word in enumerate(argv) if word == "--mount"]
+    assert mounts[-2:] == [
+        f"type=bind,source={tmp_path},target=/models/{tmp_path.name},readonly",
+        "type=bind,source=/c,target=/cache",
+    ]
+    said = {text.partition(" ")[0].rstrip(":") for text in apptainer.remarks(wanted)}
+    assert said == {"apptainer", "groups", "ulimits", "shm-size", "image"}
+    others = [*apptainer.remarks(of(PRIVILEGED, tmp_path)), *apptainer.remarks(of(RUNTIME, tmp_path))]
+    assert {"privileged", "user", "capabilities"} <= {text.partition(" ")[0].rstrip(":") for text in others}
+    assert "--containall" not in apptainer.apptainer_argv(of(RUNTIME, tmp_path))  # it has the host's IPC
+
+
+def test_a_shell_without_the_key_starts_nothing(tmp_path: Path) -> None:
+    wanted = of(Run(), tmp_path, address="0.0.0.0")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        in_a_shell(wanted, tmp_path)
+    assert b"set the key that clients must send" in failed.value.stderr
+    assert in_a_shell(wanted, tmp_path, VLLM_API_KEY="a-key")[1]["VLLM_API_KEY"] == "a-key"
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        ({"network": "none"}, "--network none: Apptainer uses the machine's network"),
+        ({"cache": "volume"}, "--cache volume: Apptainer has no volumes"),
+        ({"model": f"oci://registry.example/m@sha256:{'1' * 64}"}, "Apptainer mounts no image"),
+    ],
+)
+def test_what_apptainer_has_not_is_refused(request_: dict[str, str], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        apptainer.requested(RunRequest(**request_), "cpu")

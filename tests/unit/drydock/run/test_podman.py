@@ -1,0 +1,120 @@
+"""Units of Podman's Quadlet, and Podman's options."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.model.running import Run
+from drydock.run import podman
+from drydock.run.container import Container, RunRequest, container
+from tests.support.containers import GPUS, NODES, RECORDS, machine, made, recorded
+from tests.support.systemd import unquoted
+
+MODEL_IMAGE = f"registry.example/m/tiny@sha256:{'1' * 64}"
+
+
+def of(record: Run, folder: Path, **request: Any) -> Container:
+    return podman.adapted(made(record, machine(folder), **request))
+
+
+def keys(wanted: Container, section: str = "Container") -> dict[str, list[str]]:
+    """Return key → values of a section."""
+    found: dict[str, list[str]] = {}
+    for key, value in podman.unit(wanted)[section]:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "devices", "expected"),
+    [
+        ("cuda", "cuda-h100-8x", "", {"AddDevice": ["nvidia.com/gpu=all"], "AddCapability": ["SYS_NICE"]}),
+        ("cuda", "cuda-h100-8x", "0,1", {"AddDevice": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"], "ShmSize": ["16g"]}),
+        ("gaudi2", "habana-gaudi2-8x", "0,1", {"Environment": ["HABANA_VISIBLE_DEVICES=0,1"], "ShmSize": ["32g"]}),
+        ("cpu", "cpu-xeon8380-2s", "", {"AddDevice": [], "Environment": [], "ShmSize": ["4g"]}),
+    ],
+)
+def test_a_recorded_host_gets_its_devices_and_rights(
+    tmp_path: Path, target: str, host: str, devices: str, expected: dict[str, list[str]]
+) -> None:
+    variant = find(read_matrix(DRYDOCK), target)
+    request = RunRequest(model="org/model", devices=devices)
+    found = keys(podman.adapted(container(variant, request, recorded(host, tmp_path))))
+
+    assert {key: found.get(key, []) for key in expected} == expected
+    assert {key: found[key] for key in ("ReadOnly", "DropCapability", "NoNewPrivileges", "Tmpfs")} == {
+        "ReadOnly": ["true"],
+        "DropCapability": ["ALL"],
+        "NoNewPrivileges": ["true"],
+        "Tmpfs": ["/tmp:exec,mode=1777"],
+    }
+    assert ("--runtime habana" in found["PodmanArgs"]) == (target == "gaudi2")
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+def test_a_unit_has_every_option_of_the_command(tmp_path: Path, record: Run) -> None:
+    wanted = of(record, tmp_path, volumes=(f"{tmp_path}:/mine",))
+    flags = {key: flag for flag, key in podman.KEYS.items()}
+    other = {"ReadOnly=true": ("--read-only",), "NoNewPrivileges=true": ("--security-opt", "no-new-privileges")}
+    found = [
+        other.get(f"{key}={value}") or (*([flags[key]] if key in flags else ()), *unquoted(value))
+        for key, value in podman.unit(wanted)["Container"][2:]
+    ]
+
+    assert found == podman.options(wanted)
+
+
+HOSTILE = ["$HOME ${HOME} $$", "100% %n %%", "a\\b\\n", "\"a\" 'b'", "a\nb\x1b[0m\t", "日本 é", ""]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_word_stays_that_word(tmp_path: Path, text: str) -> None:
+    wanted = of(Run(), tmp_path, arguments=("--x", text), env=(f"VLLM_X={text}",))
+    found = keys(wanted)
+
+    assert [len(podman.quadlet_text(wanted).splitlines())] == [podman.quadlet_text(wanted).count("\n")]
+    assert unquoted(found["Exec"][0])[-1] == text
+    assert unquoted(found["Environment"][0])[-1] == f"VLLM_X={text}"
+
+
+def test_what_must_not_be_missing_is_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "a-value")
+    wanted = of(Run(), tmp_path, address="0.0.0.0", env=("MY_TOKEN",))
+    found = keys(wanted)
+
+    assert found["Secret"] == ["vllm-api-key,type=env,target=VLLM_API_KEY", "my-token,type=env,target=MY_TOKEN"]
+    assert found["PodmanArgs"][-2:] == ["--env HF_TOKEN", "--env HF_ENDPOINT"]
+    assert keys(wanted, "Service")["EnvironmentFile"] == [f"-%E/drydock/{wanted.name}.env"]
+    assert "a-value" not in podman.quadlet_text(wanted)
+    said = "\n".join(podman.remarks(wanted))
+    assert "podman secret create --env vllm-api-key VLLM_API_KEY" in said
+    assert "VLLM_API_KEY" not in "".join(podman.remarks(of(Run(), tmp_path)))
+
+
+def test_a_server_starts_again_and_what_ends_by_itself_does_not(tmp_path: Path) -> None:
+    server, check = of(NODES, tmp_path), of(NODES, tmp_path, arguments=("check",))
+
+    assert keys(server, "Service")["Restart"] == ["always"]
+    assert keys(server, "Install") == {"WantedBy": ["default.target"]}
+    assert keys(check, "Service")["Type"] == ["oneshot"]
+    assert "Install" not in podman.unit(check)
+
+
+def test_a_model_that_is_an_image_is_pulled_first(tmp_path: Path) -> None:
+    wanted = of(GPUS, tmp_path, model=f"oci://{MODEL_IMAGE}")
+
+    assert keys(wanted)["Mount"][0] == f"type=image,source={MODEL_IMAGE},target=/models/tiny"
+    assert keys(wanted, "Service")["ExecStartPre"] == [f"podman pull --quiet {MODEL_IMAGE}"]
+
+
+def test_podman_is_told_of_what_it_must_have(tmp_path: Path) -> None:
+    said = "\n".join(podman.remarks(of(GPUS, tmp_path, image="registry.example/vllm:1")))
+
+    assert re.findall(r"^(\S+):", said, re.MULTILINE)[1:] == ["nvidia.com/gpu"]
+    assert "podman load" in "\n".join(podman.remarks(of(GPUS, tmp_path)))
