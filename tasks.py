@@ -721,7 +721,7 @@ def size(
         "model": "folder, hub id or oci://…@sha256:… of the model; another verb than serve may do without",
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
         "print": "print the command and start nothing; works for other machines too",
-        "format": "docker, compose or k8s; compose and k8s are only printed [default: docker]",
+        "format": "docker, compose, k8s, quadlet or apptainer; all but docker are only printed [default: docker]",
         "port": "PORT or IP:PORT; the status port is the next one, on loopback [default: 127.0.0.1:8000]",
         "api_key_file": "file with the key that clients must send [default: VLLM_API_KEY]",
         "no_api_key": "let other machines connect without a key, if --port has their address",
@@ -847,13 +847,13 @@ def topology_diff(_: Context, old: str, new: str, model: str = "", target: str =
     help=JSON
     | {
         "plan": "file with the plan: topology plan --json",
-        "format": "compose, kubernetes, disaggregatedset, ansible or ranktable",
+        "format": "compose, kubernetes, disaggregatedset, ansible, slurm or ranktable",
         "output": "folder to write to",
         "hosts": "folder with recorded hosts, NODE.json or NODE/host.json; ranktables are made of them",
     },
 )
 def topology_render(_: Context, plan: str, format: str, output: str, hosts: str = "", json: bool = False) -> None:  # noqa: A002 - the option's name
-    """Write a planned topology for Compose, Kubernetes or Ansible, or its ranktables."""
+    """Write a planned topology for Compose, Kubernetes, Ansible or Slurm, or its ranktables."""
     from drydock.topology import render as rendering
 
     written = rendering.write(here(), Path(plan), format, Path(output), hosts)

@@ -61,12 +61,12 @@ CHOOSING = {"build": ("--all-locked", "--changed-since")}
 _FORMATS = ("ansible", "compose")
 VALUES: Mapping[str, tuple[str, ...]] = {
     "matrix --proof": TIERS,
-    "run --format": ("docker", "compose", "k8s"),
+    "run --format": ("docker", "compose", "k8s", "quadlet", "apptainer"),
     "demo --topology": ("2p1d",),
     "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster", "ci"),
     "release.files --upload": ("github", "gitlab"),
     "topology.init --shape": ("1p1d", "2p1d"),
-    "topology.render --format": (*_FORMATS, "kubernetes", "disaggregatedset", "ranktable"),
+    "topology.render --format": (*_FORMATS, "kubernetes", "disaggregatedset", "slurm", "ranktable"),
     "topology.up --format": _FORMATS,
     "topology.down --format": _FORMATS,
     "topology.check --format": (*_FORMATS, "kubernetes", "local"),

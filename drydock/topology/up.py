@@ -17,19 +17,19 @@ from drydock.core.project import Project
 from drydock.engine import compose as plugin
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.run.access import API_KEY
-from drydock.run.docker import START_SECONDS
+from drydock.run.docker import PYTHON, START_SECONDS
 from drydock.topology import keys, known_answer, verify
 from drydock.topology import tasks as topologies
 from drydock.topology.known_answer import ShownAnswers
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.run import Ssh, playbook
 from drydock.topology.render import compose, folder, hosts_of, write_plan
-from drydock.topology.render.parts import PYTHON, addresses, container_name, is_unpublished
+from drydock.topology.render.parts import addresses, container_name, is_unpublished
 
 COMPOSE, ANSIBLE = "compose", "ansible"
 FORMATS = (COMPOSE, ANSIBLE)
 STDERR = 2
-_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "k8s")
+_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "k8s", "slurm")
 
 
 class Options(NamedTuple):
@@ -87,7 +87,8 @@ def logs(project: Project, file: Path, options: Options, lines: int) -> None:
 def _check_format(plan: TopologyPlan, kind: str) -> None:
     """Raise InputError unless a format is named that starts something; a plan names its machines."""
     if kind in _IN_CLUSTERS:
-        hint = "`./inv topology render PLAN --format kubernetes --output FOLDER`; its README has the cluster's commands"
+        own = kind.replace("k8s", "kubernetes")
+        hint = f"`./inv topology render PLAN --format {own} --output FOLDER`; its README has the cluster's commands"
         raise InputError(f"--format {kind}: the cluster starts, watches and replaces it, not this program", hint=hint)
     if not kind:
         machines = ", ".join(f"{node} ({address})" for node, address in addresses(plan).items())

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -199,6 +203,29 @@ def ascend(prefill: int = 2, decode_nodes: int = 2, devices: int = 16) -> tuple[
     replicas.append(Replica(group="decoder", role="decode", number=0, ranks=both))
     hosts = {one.node: chips(place, devices) for place, one in enumerate(r for x in replicas for r in x.ranks)}
     return plan("ascend", tuple(replicas)), hosts
+
+
+PROGRAMS = {
+    "srun": """while [ "$1" != bash ]; do shift; done; exec "$@\"""",
+    "podman": """if [ "$1" = run ]; then printf '%s\\0' "$@" > "argv.$5"; fi""",
+}
+"""What stands for Slurm and Podman: the task itself, and a file with the words of a container."""
+
+
+def slurm_containers(script: str, node: str) -> dict[str, list[str]]:
+    """Run a script of sbatch as one node, with no programs but bash, sed and ours; return name → words of podman."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for program, text in PROGRAMS.items():
+            (folder / program).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / program).chmod(0o755)
+        for program in ("bash", "sed"):
+            (folder / program).symlink_to(str(shutil.which(program)))
+        for secret in ("VLLM_API_KEY", "DRYDOCK_GROUP_SECRET"):
+            (folder / f"{secret}.env").write_text(f"{secret}=a-secret\n")
+        env = {"PATH": name, "SLURMD_NODENAME": node}
+        subprocess.run([shutil.which("bash") or "bash"], input=script.encode(), cwd=name, env=env, check=False)
+        return {path.suffix[1:]: path.read_bytes().decode().split("\0")[:-1] for path in folder.glob("argv.*")}
 
 
 class Marked(str):

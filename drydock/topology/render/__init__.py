@@ -1,4 +1,4 @@
-"""A plan → files for Compose, Kubernetes or Ansible, or ranktables.
+"""A plan → files for Compose, Kubernetes, Ansible or Slurm, or ranktables.
 
 Each format is a pure function of the plan (and, for ranktables, of the nodes' recorded hosts); `write` does the IO.
 """
@@ -16,16 +16,18 @@ from drydock.core.files import parse_json, read_bounded
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run.container import is_local
+from drydock.run.docker import unknown_groups
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.run.kubernetes import remarks as pod_remarks
+from drydock.run.podman import engine_remarks
 from drydock.topology import keys
 from drydock.topology.plan_model import TopologyPlan, read_plan
 from drydock.topology.read import HOST_AT_MOST, read_topology
-from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme
+from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm
 from drydock.topology.render.chips import Commands, address
 from drydock.topology.render.parts import RANKTABLES, placed, wants_ranktables
 
-FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
+FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
 _PODS = ("kubernetes", "disaggregatedset")
 
@@ -54,7 +56,7 @@ def write_plan(
     for text in remarks(plan, variant, kind):
         log(text)
     changed = folder.replace(output, "kubernetes" if kind in _PODS else kind, {**commands, **files})
-    if kind == "compose":
+    if kind in ("compose", "slurm"):
         keys.kept(output, keys.names(plan))
     return changed
 
@@ -93,6 +95,8 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
     _check_ranktables(plan, variant, tables)
     if kind == "compose":
         return compose.files(plan, variant, tables)
+    if kind == "slurm":
+        return slurm.files(plan, variant, tables)
     return ansible.files(plan, variant, tables, chips_of(plan, hosts))
 
 
@@ -102,6 +106,9 @@ def remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple[str, ...]:
     if kind == "ansible" and names:
         where = "the shell that runs it, or the variable topology_secrets, such as of a vault"
         return (f"the playbook takes {' and '.join(names)} from {where}",)
+    if kind == "slurm":
+        own = [item.container for item in placed(plan, variant)]
+        return tuple(dict.fromkeys(text for each in own for text in (*engine_remarks(each), *unknown_groups(each))))
     if kind not in _PODS:
         return ()
     found = [f"secret {KEY_SECRET}: the pods start only with it; {readme.name(kind)} has the command"] if names else []

@@ -9,7 +9,7 @@ from drydock.run.access import API_KEY
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.topology import keys
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import compose, verify_job
+from drydock.topology.render import compose, slurm, verify_job
 
 _ASKED = "every server, prefill and decode in every pair, and the router"
 
@@ -21,7 +21,7 @@ def name(kind: str) -> str:
 
 def text(plan: TopologyPlan, kind: str) -> str:
     """Return the commands of a format, for this plan."""
-    formats = {"compose": _compose, "ansible": _ansible, "kubernetes": _kubernetes}
+    formats = {"compose": _compose, "ansible": _ansible, "slurm": _slurm, "kubernetes": _kubernetes}
     lines = formats[kind](plan) if kind in formats else _kubernetes(plan, disaggregated=True)
     head = f"# {plan.model}, by {kind}\n\n`./inv topology render` wrote this folder. Run the commands in it.\n\n"
     return spelled(head + "".join(f"{line}\n" for line in lines))
@@ -31,13 +31,14 @@ def _block(*lines: str) -> tuple[str, ...]:
     return ("", "```console", *(f"$ {line}" for line in lines), "```", "")
 
 
-def _verify(*before: str) -> list[str]:
+def _verify(plan: TopologyPlan | None = None) -> list[str]:
+    """Return the command that asks; with a plan, after the one that reads the key from this folder."""
+    keyed = plan and API_KEY in keys.names(plan)
+    before = [f"export $(cat FOLDER/{keys.file_name(API_KEY)})    # this folder"] if keyed else []
     return [f"In the checkout, ask {_ASKED}:", *_block(*before, "./inv topology verify PLAN")]
 
 
 def _compose(plan: TopologyPlan) -> list[str]:
-    names = keys.names(plan)
-    exported = [f"export $(cat FOLDER/{keys.file_name(API_KEY)})    # this folder"] if API_KEY in names else []
     one = "docker compose"
     each = f"{one} --file nodes/NODE/compose.yaml"
     commands = ("up --wait", "ps", "logs --follow", "down")
@@ -46,7 +47,7 @@ def _compose(plan: TopologyPlan) -> list[str]:
         *(whole if compose.shares_network(plan) else []),
         "Each node on its own machine: copy this folder to every machine, and run there, with the node's name:",
         *_block(*(f"{each} {words}" for words in commands)),
-        *_verify(*exported),
+        *_verify(plan),
         "After an edit, render again: `up --wait --remove-orphans` replaces what differs. Prefill and decode servers",
         "of another image or model start as a second topology first (docs/topology.md).",
     ]
@@ -69,6 +70,20 @@ def _ansible(plan: TopologyPlan) -> list[str]:
         "a render removes what the next plan no longer has.",
         *_verify(),
         "Prefill and decode servers of another image or model start as a second topology first (docs/topology.md).",
+    ]
+
+
+def _slurm(plan: TopologyPlan) -> list[str]:
+    return [
+        "Slurm's nodes have the plan's names, and Podman. Run this in a folder that the first of them has too:",
+        *_block(
+            f"sbatch {slurm.SCRIPT}              # --time=…, --partition=… and other options of yours",
+            "squeue --name drydock",
+            "tail -f slurm-*.out",
+            "scancel --name drydock",
+        ),
+        "The job ends when a container ends, with its exit code.",
+        *_verify(plan),
     ]
 
 

@@ -1,4 +1,4 @@
-"""YAML that every reader understands alike, byte for byte the same for the same value. Pure.
+"""YAML and words of a shell that every reader understands alike, byte for byte the same for the same value. Pure.
 
 YAML 1.1 (PyYAML, Ansible) and 1.2 (Compose, kubectl) differ in which plain words are numbers or booleans, such as 1e3,
 0o7 and y. So a text is plain only if it is a word in both, and in double quotes otherwise.
@@ -7,6 +7,7 @@ YAML 1.1 (PyYAML, Ansible) and 1.2 (Compose, kubectl) differ in which plain word
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any, NamedTuple
 
 import yaml
@@ -49,6 +50,19 @@ def _unsafe(dumper: yaml.SafeDumper, value: Unsafe) -> yaml.Node:
 
 _Dumper.add_representer(str, _text)
 _Dumper.add_representer(Unsafe, _unsafe)
+
+
+def shell_word(text: str) -> str:
+    """Quote a word for bash: one without control characters as shlex does, others by their bytes, in one line."""
+    if all(char.isprintable() for char in text):
+        return shlex.quote(text)
+    return "$'" + "".join(_ansi(char) for char in text) + "'"
+
+
+def _ansi(char: str) -> str:
+    if char.isprintable() and char not in "\\'":
+        return char
+    return "".join(f"\\x{byte:02x}" for byte in char.encode())
 
 
 def yaml_text(*documents: Any, start: bool = False) -> str:

@@ -118,6 +118,7 @@ def test_ansible_runs_the_playbook_with_the_secrets_and_this_machine_asks(
     [
         ("", r"--format: missing; the plan's machines are n0 \(10\.2\.0\.10\), n1 \(10\.2\.0\.11\)"),
         ("kubernetes", "the cluster starts, watches and replaces it"),
+        ("slurm", "the cluster starts, watches and replaces it"),
         ("nomad", "--format nomad: unknown format"),
     ],
 )

@@ -17,7 +17,7 @@ from drydock.core.errors import InputError
 from drydock.model.record import dump
 from drydock.run.container import name_of
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.render import FORMATS, render, write
+from drydock.topology.render import FORMATS, render, slurm, write
 from drydock.topology.render.parts import placed
 from tests.support import topologies
 from tests.support.topologies import load_unsafe
@@ -62,6 +62,7 @@ def kept(env: dict[str, Any], plan: TopologyPlan, name: str) -> dict[str, str]:
 @pytest.mark.parametrize(("kind", "file", "mounts"), [
     ("compose", "nodes/gpu0/compose.yaml", ["type: image", "target: /models/tiny"]),
     ("kubernetes", "", ["reference: ", "mountPath: /models/tiny"]),
+    ("slurm", "topology.sbatch", ["podman pull --quiet registry.example/m/tiny@", "target=/models/tiny "]),
     ("ansible", "host_vars/gpu0.yml", ["type: image", "target: /models/tiny", "- registry.example/m/tiny@"]),
 ])  # fmt: skip
 def test_a_model_that_is_an_image_is_mounted_by_every_format(kind: str, file: str, mounts: list[str]) -> None:
@@ -198,11 +199,28 @@ def affinity(template: dict[str, Any]) -> list[str]:
     return values
 
 
+def read_slurm(plan: TopologyPlan) -> dict[str, Seen]:
+    """Let bash run the script as each node."""
+    script = files_of(plan, "slurm")[slurm.SCRIPT]
+    (nodes,) = re.findall(r"--nodelist=(.*)", script)
+    found = {}
+    for node in nodes.split(","):
+        for name, argv in topologies.slurm_containers(script, node).items():
+            image = argv.index(plan.image) if name != "router" else 0
+            env = dict(argv[n + 1].split("=", 1) for n in range(image) if argv[n] == "--env" and "=" in argv[n + 1])
+            words = tuple(argv[image + 1 :])
+            if image:
+                status = int(words[words.index("--status-port") + 1])
+                found[name] = Seen(node, words, kept(env, plan, name), status)
+    return found
+
+
 READERS: dict[str, Callable[[TopologyPlan], dict[str, Seen]]] = {
     "machines": read_machines,
     "engine": read_engine,
     "ansible": read_ansible,
     "kubernetes": read_pods,
+    "slurm": read_slurm,
 }
 
 
@@ -219,7 +237,7 @@ def test_a_disaggregated_set_says_the_ranks_of_the_plan() -> None:
 
 
 @PLANS
-@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible", "slurm"])
 def test_two_runs_are_the_same_bytes_on_any_machine(
     make: Any, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -277,7 +295,7 @@ def test_a_text_of_the_plan_stays_that_text(text: str) -> None:
     plan, harmless = hostile(text), hostile("harmless")
     for reader in READERS.values():
         assert reader(plan) == planned(plan)
-    for kind in ("compose", "kubernetes", "ansible"):
+    for kind in ("compose", "kubernetes", "ansible", "slurm"):
         found, expected = files_of(plan, kind), files_of(harmless, kind)
         assert list(found) == list(expected)
         for path, content in found.items():
@@ -324,13 +342,13 @@ def test_a_node_or_group_has_a_plain_name(name: str) -> None:
 )
 def test_a_rank_that_cannot_run_is_an_error_in_every_format(change: dict[str, Any], problem: str) -> None:
     other = topologies.with_rank(topologies.disaggregated(), **change)
-    for kind in ("compose", "kubernetes", "ansible"):
+    for kind in ("compose", "kubernetes", "ansible", "slurm"):
         with pytest.raises(InputError, match=re.escape(problem)):
             files_of(other, kind)
 
 
 def test_names_of_containers_are_whole_in_every_format() -> None:
-    for kind in ("compose", "kubernetes", "ansible"):
+    for kind in ("compose", "kubernetes", "ansible", "slurm"):
         for length, fits in ((54, True), (55, False)):
             other = topologies.with_replica(topologies.disaggregated(), group="1" * length)
             if fits:
@@ -341,7 +359,7 @@ def test_names_of_containers_are_whole_in_every_format() -> None:
 
 
 @pytest.mark.parametrize("name", ["prefills-0-0", "node.n0"])
-@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible", "slurm"])
 def test_a_router_takes_no_other_containers_name(kind: str, name: str) -> None:
     plan = topologies.disaggregated()
     assert plan.router
@@ -351,7 +369,7 @@ def test_a_router_takes_no_other_containers_name(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("image", ["evil${HOME}/x:${SECRET}", "$(id)", "-x", ""])
-@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible", "slurm"])
 def test_an_image_that_a_format_could_expand_is_an_error(kind: str, image: str) -> None:
     plan = topologies.disaggregated()
     assert plan.router

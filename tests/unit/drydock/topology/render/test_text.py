@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import shlex
+import subprocess
 from typing import Any
 
 import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from drydock.topology.render.text import Unsafe, yaml_text
+from drydock.topology.render.text import Unsafe, shell_word, yaml_text
 
 DOUBTFUL = [
     *(
@@ -69,3 +71,15 @@ def test_an_unsafe_text_is_tagged_and_quoted() -> None:
 def test_the_same_list_twice_is_written_twice() -> None:
     same = ["a1"]
     assert yaml_text({"xx": same, "zz": same}) == "xx:\n  - a1\nzz:\n  - a1\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "a b", "it's $HOME `id` $(id) \\", "a\nNODE\n", "\x1b[0m'\\0\x85\u2028é"]
+)
+def test_bash_reads_a_word_as_it_was_in_one_line(text: str) -> None:
+    word = shell_word(text)
+    done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+
+    assert done.stdout.decode() == text
+    assert word.isprintable()
+    assert word == shlex.quote(text) or not text.isprintable()
