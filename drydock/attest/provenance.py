@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import platform
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.config.access import redact
 from drydock.config.rows import MATRIX
-from drydock.core.commit import read_commit
+from drydock.core.commit import git_says, read_commit
 from drydock.core.files import loads
 from drydock.core.project import Project
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -100,10 +99,10 @@ def read_origin(project: Project) -> Checkout:
     if project.is_installed:
         commit = read_commit(project.root)
         return Checkout("", commit.removesuffix("+"), commit.endswith("+"))
-    commit = _git(project.root, "rev-parse", "HEAD")
-    remote = _git(project.root, "remote", "get-url", "origin")
-    top = Path(_git(project.root, "rev-parse", "--show-toplevel"))
-    changed = [name for name in _git(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
+    commit = git_says(project.root, "rev-parse", "HEAD")
+    remote = git_says(project.root, "remote", "get-url", "origin")
+    top = Path(git_says(project.root, "rev-parse", "--show-toplevel"))
+    changed = [name for name in git_says(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
     dirty = not all(_only_recorded(top, name) for name in changed)
     return Checkout(redact(remote) if "://" in remote else "", commit, dirty)
 
@@ -114,7 +113,7 @@ def _only_recorded(top: Path, name: str) -> bool:
     if path.name != "lock.json" or not path.is_file():
         return False
     try:
-        return _pinned(_git(top, "show", f"HEAD:{name}")) == _pinned(path.read_text())
+        return _pinned(git_says(top, "show", f"HEAD:{name}")) == _pinned(path.read_text())
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
 
@@ -165,11 +164,3 @@ def _own_files(job: Job) -> dict[str, str]:
 def _finished(layout: Path) -> str:
     moment = dt.datetime.fromtimestamp(int((layout / "index.json").stat().st_mtime), dt.UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

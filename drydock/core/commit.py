@@ -15,11 +15,12 @@ def read_commit(folder: Path) -> str:
         return (folder / FILE).read_text(encoding="ascii").strip()
     if not (folder / ".git").exists():  # a folder within another repository is not of its commit
         return ""
-    commit = _git(folder, "rev-parse", "HEAD")
-    return f"{commit}+" if commit and _git(folder, "status", "--porcelain") else commit
+    commit = git_says(folder, "rev-parse", "HEAD")
+    return f"{commit}+" if commit and git_says(folder, "status", "--porcelain") else commit
 
 
-def _git(folder: Path, *words: str) -> str:
+def git_says(folder: Path, *words: str) -> str:
+    """Return what git prints about a folder; empty if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:

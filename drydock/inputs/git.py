@@ -80,6 +80,11 @@ def network_environment(env: Mapping[str, str]) -> dict[str, str]:
     return variables | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
+def in_checkout(folder: Path, *words: str) -> str:
+    """Return what git prints in the user's own checkout; raise as `run` does."""
+    return run(words, f"git {words[0]}", network_environment(os.environ), cwd=folder).decode()
+
+
 def run(  # noqa: PLR0913 - the last four have defaults
     words: Iterable[str],
     name: str,

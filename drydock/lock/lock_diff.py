@@ -5,16 +5,16 @@ IO: reads the locks, from the working tree or out of git. Comparing and printing
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.config.matrix import find, read_matrix
 from drydock.core.differences import differences
-from drydock.core.errors import InputError
+from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
 from drydock.core.project import Project
+from drydock.inputs import git
 from drydock.lock.lockfile import parse_lock, path_of, read_lock
 from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform
 
@@ -94,12 +94,10 @@ def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
 def _show(project: Project, revision: str, variant: str) -> str:
     """Read a committed lock out of git."""
     place = f"{revision}:images/{variant}/lock.json"
-    result = subprocess.run(
-        ["git", "-C", str(project.root), "show", place], capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        raise InputError(f"{place}: not found in git: {result.stderr.strip()}")
-    return result.stdout
+    try:
+        return git.in_checkout(project.root, "show", "--end-of-options", place)
+    except FetchError as error:
+        raise InputError(f"{place}: not found in git: {error.problems[0]}") from error
 
 
 def _pins(lock: Lock) -> Iterator[tuple[Key, Pin]]:

@@ -101,22 +101,20 @@ def _recorded(project: Project, keep: str) -> Iterator[tuple[str, str]]:
         raise InputError(f"--keep {keep}: expected REVISION or REVISION..REVISION, such as v1.0.0..HEAD")
     end = last or ("HEAD" if dots else first)
     try:
-        trees = _git(project, "ls-tree", "-r", "-z", "--end-of-options", f"{end}^{{commit}}", "images")
+        trees = git.in_checkout(project.root, "ls-tree", "-r", "-z", "--end-of-options", f"{end}^{{commit}}", "images")
         blobs = {line.split()[2] for line in trees.split("\0") if line.partition("\t")[2].endswith("/lock.json")}
         if dots:
             how = ("--format=", "--raw", "--no-abbrev", "--no-renames", "-m")
-            log_of = _git(project, "log", *how, "--end-of-options", f"{first}..{end}", "--", f":(glob){LOCKS}")
-            blobs |= {blob for line in log_of.splitlines() if line for blob in line.split()[2:4] if blob.strip("0")}
+            where = ("--end-of-options", f"{first}..{end}", "--", f":(glob){LOCKS}")
+            changes = git.in_checkout(project.root, "log", *how, *where)
+            blobs |= {blob for line in changes.splitlines() if line for blob in line.split()[2:4] if blob.strip("0")}
         for blob in sorted(blobs):
-            yield from _keys(parse_json(_git(project, "cat-file", "blob", blob), f"{keep}: lock.json {blob}"))
+            lock = git.in_checkout(project.root, "cat-file", "blob", blob)
+            yield from _keys(parse_json(lock, f"{keep}: lock.json {blob}"))
     except FetchError as error:
         raise InputError(
             f"--keep {keep}: {error.problems[0]}", hint="a shallow clone lacks revisions: git fetch --unshallow"
         ) from error
-
-
-def _git(project: Project, *words: str) -> str:
-    return git.run(words, "git", git.network_environment(os.environ), cwd=project.root).decode()
 
 
 def _keys(lock: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json as js
-import subprocess
+import os
 import tarfile
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +22,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.project import Project
+from drydock.inputs import git
 from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
@@ -146,7 +147,7 @@ def _at(project: Project, since: str) -> Mapping[str, str]:
     """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
     if since in ("", NO_COMMIT):
         raise InputError("no earlier commit was given")
-    if project.below and _git(project, "diff", "--name-only", since, "--", REQUIREMENTS):
+    if project.below and git.in_checkout(project.root, "diff", "--name-only", since, "--", REQUIREMENTS):
         raise InputError(f"{REQUIREMENTS} changed, and with it drydock")
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
         _unpack(project, since, Path(folder))
@@ -168,7 +169,8 @@ def commit(project: Project, revision: str) -> str:
     if revision == NO_COMMIT:
         return revision
     try:
-        return _git(project, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+        whole = git.in_checkout(project.root, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        return whole.strip()
     except FetchError as error:
         raise InputError(
             f"--changed-since {revision}: {error.problems[0]}",
@@ -178,16 +180,9 @@ def commit(project: Project, revision: str) -> str:
 
 def _unpack(project: Project, since: str, folder: Path) -> None:
     """Write the inputs as they were at a commit into a folder."""
-    there = _git(project, "ls-tree", "--name-only", f"{since}^{{commit}}").decode().split("\n")
+    there = git.in_checkout(project.root, "ls-tree", "--name-only", f"{since}^{{commit}}").split("\n")
     names = there if project.below else [name for name in FOLDERS if name in there]
-    archive = _git(project, "archive", "--format=tar", since, "--", *filter(None, names))
+    words = ("archive", "--format=tar", since, "--", *filter(None, names))
+    archive = git.run(words, "git archive", git.network_environment(os.environ), cwd=project.root)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
-
-
-def _git(project: Project, *words: str) -> bytes:
-    done = subprocess.run(["git", "-C", str(project.root), *words], capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise FetchError(f"git {words[0]}: {said[-1] if said else f'exit {done.returncode}'}")
-    return done.stdout
