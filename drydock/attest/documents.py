@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.attest import bom, components, contents, licences, provenance
+from drydock.attest import components, contents, licences, provenance
 from drydock.build.job import ATTACHED, Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
@@ -90,6 +90,8 @@ def _of_the_bundle(folder: Path) -> Iterator[Attached]:
 
 
 def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> Attached:
+    from drydock.attest import bom  # noqa: PLC0415 - spdx_tools takes 0.3 s to import, and few verbs need it
+
     subject = bom.BomSubject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
     text = bom.write(subject, parts)
     problems = bom.problems(text)

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.attest import signing
+from drydock.attest import documents, signing
+from drydock.attest.provenance import read_origin
 from drydock.bundle import archive
 from drydock.bundle import models as model_folders
 from drydock.bundle.contents import (
@@ -129,8 +130,6 @@ def not_included(image: BundledImage, store: Store | None = None) -> list[str]:
 
 
 def _part(layout: push.Layout) -> BundledPart:
-    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
-
     job = layout.job
     attached, manifests = [], []
     for item in documents.documents(job, layout.folder, layout.manifest, f"drydock/{job.variant.id}"):
@@ -201,8 +200,6 @@ def _bundle_manifest(
     parts: Sequence[BundledPart], models: Sequence[BundledModel], project: Project
 ) -> tuple[Manifest, list[Blob]]:
     """Return the bundle's own manifest and its blobs: bundle.json, and the repository's files behind the images."""
-    from drydock.attest.provenance import read_origin  # noqa: PLC0415 - as above
-
     origin = read_origin(project)
     bundle = Bundle(
         schema_=1,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from drydock.attest import documents
 from drydock.build import build
 from drydock.build.job import (
     ARCHITECTURES,
@@ -260,8 +261,6 @@ class _Loading:
 
     def _write_documents(self, layout: Path, image: BundledImage) -> None:
         """Write the documents about an image next to its layout. Raises InputError if the bundle lacks one."""
-        from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
-
         manifests = map(self.archive.json, image.documents)
         found = {item["artifactType"]: item["layers"][0]["digest"] for item in manifests}
         missing = sorted(documents.REQUIRED - found.keys())

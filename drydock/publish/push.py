@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from drydock.attest import signing
+from drydock.attest import documents, signing
+from drydock.attest.documents import Attached
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config import matrix
 from drydock.core.console import as_lines, byte_progress, log
@@ -32,14 +33,11 @@ from drydock.publish.repository import PublishedTag, Repository
 from drydock.registry.blobs import BlobContent, Pushed, check_file
 from drydock.registry.manifests import INDEX, MANIFEST, Manifest, to_manifest
 
-if TYPE_CHECKING:
-    from drydock.attest.documents import Attached
-
 WORKERS = 4
 """Number of blobs that are pushed at the same time."""
 LONGEST = 36500
 """Days after which a tag may expire."""
-Documents = Mapping[str, "tuple[Attached, ...]"]
+Documents = Mapping[str, tuple[Attached, ...]]
 """Digest → documents to attach to it."""
 
 
@@ -262,8 +260,6 @@ def documents_of(
 
     Raises LicenceError or UntrustedError if an image may not be published, TagError if a channel would go back.
     """
-    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
-
     found = {
         layout.manifest.digest: documents.documents(layout.job, layout.folder, layout.manifest, str(where))
         for layout in layouts
