@@ -38,13 +38,9 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
     The layout on disk does not change: the name is only in the stream. Raises EngineError, also for a damaged layout
     and if the engine then lacks a part of the image.
     """
-    if not oci.sound(layout):
-        raise EngineError(
-            f"{layout}: damaged: a blob is missing or does not match its digest; nothing was loaded",
-            hint="`./inv build` makes the image again",
-        )
     present = held(others)
     if present:
+        _check(layout, present)
         try:
             send(layout, reference, present)
         except EngineError as error:
@@ -52,11 +48,21 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
         else:
             if is_whole(oci.read_digest(layout)):
                 return
+    _check(layout, ())
     send(layout, reference, ())
     if not is_whole(oci.read_digest(layout)):
         raise EngineError(
             f"docker load {reference}: the engine accepted {oci.read_digest(layout)}, but lacks parts of it",
             hint=f"docker image rm {reference}, then run the same command again",
+        )
+
+
+def _check(layout: Path, present: Collection[str]) -> None:
+    """Raise EngineError if a blob that is to be sent is damaged."""
+    if not oci.sound(layout, present):
+        raise EngineError(
+            f"{layout}: damaged: a blob is missing or does not match its digest; nothing was loaded",
+            hint="`./inv build` makes the image again",
         )
 
 
