@@ -36,7 +36,10 @@ NOTES = {
         "Most of the time are the steps themselves: installing, compiling bytecode, and importing vLLM to list its "
         "flags. The rest is BuildKit compressing all layers, once: each step sets the time stamps of what it writes."
     ),
-    EDITED: "The lower limit is buildx with nothing to do (next row), and the engine loading the image.",
+    EDITED: (
+        "BuildKit and the engine take half of it. The rest reads the kept foundation whole, so that a damaged one is "
+        "made again, and asks the engine what it has. The goal is 1.5 times what BuildKit and the engine take."
+    ),
     NOTHING: "The other figure includes process start, drydock's does not; see the next row.",
     PROCESS: "The lower limit is 0.3 s, for starting Python and importing the matrix reader and the engine's client.",
 }
@@ -65,7 +68,7 @@ def _small(builds: _Builds, rounds: int) -> list[Measurement]:
     measures = {"ours": builds.ours_again, "process": builds.process_again, "plain": builds.plain_again}
     again = in_turns(measures, rounds, "s")
     return [
-        _row(EDITED, "plain, after an edit of its script", _at_most(0.05), (edited["ours"], edited["plain"])),
+        _row(EDITED, "plain, after an edit of its script", _at_most(0.3), (edited["ours"], edited["plain"])),
         _row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
         _row(PROCESS, BUILDX, _at_most(1.6), (again["process"], again["plain"])),
     ]

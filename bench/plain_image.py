@@ -30,7 +30,8 @@ FOLDER = ROOT / "bench" / "plain"
 LOCK = FOLDER / "lock.json"
 PACKAGES = ("g++", "python3-dev", "python3-venv")
 UNAVAILABLE = ("torchaudio", "torchcodec", "torchvision")
-"""Packages without a CPU build on any index: both images exclude them. The plain image excludes nothing else."""
+"""Packages without a CPU build on any index: the plain image excludes them, and nothing else. Without a change to its
+files, which drydock makes, torchaudio ends vLLM at its start: its libraries need CUDA's."""
 PLATFORM = "linux/amd64"
 LABEL = "io.drydock.bench=plain"
 ALL = "all"
@@ -78,7 +79,8 @@ def ours() -> Lock:
 def pinned() -> Lock:
     """Return the plain image's lock: the current wheels of the CPU variant, and those in its own lock."""
     added = lockfile.read_lock(LOCK)
-    return with_wheels(added, [*wheels(ours()), *wheels(added)])
+    usable = [wheel for wheel in wheels(ours()) if wheel.name not in UNAVAILABLE]
+    return with_wheels(added, [*usable, *wheels(added)])
 
 
 def contexts() -> dict[str, str]:
