@@ -841,22 +841,35 @@ def topology_diff(_: Context, old: str, new: str, model: str = "", target: str =
     emit(dumps([change._asdict() for change in changes]) if json else plan_diff.as_text(changes))
 
 
+PLAN_FILE = {"file": "a topology.yaml, or its plan: topology plan --json"}
+
+
 @verb(
     name="render",
     positional=["plan"],
     help=JSON
+    | PLANNED
     | {
-        "plan": "file with the plan: topology plan --json",
+        "plan": PLAN_FILE["file"],
         "format": "compose, kubernetes, disaggregatedset, ansible, slurm or ranktable",
         "output": "folder to write to",
         "hosts": "folder with recorded hosts, NODE.json or NODE/host.json; ranktables are made of them",
     },
 )
-def topology_render(_: Context, plan: str, format: str, output: str, hosts: str = "", json: bool = False) -> None:  # noqa: A002 - the option's name
+def topology_render(
+    _: Context,
+    plan: str,
+    format: str,  # noqa: A002 - the option's name
+    output: str,
+    hosts: str = "",
+    model: str = "",
+    target: str = "",
+    json: bool = False,
+) -> None:
     """Write a planned topology for Compose, Kubernetes, Ansible or Slurm, or its ranktables."""
     from drydock.topology import render as rendering
 
-    written = rendering.write(here(), Path(plan), format, Path(output), hosts)
+    written = rendering.write(here(), Path(plan), format, Path(output), hosts, model=model, target=target)
     emit(dumps({"wrote": [*map(str, written)]}) if json else "".join(f"wrote {path}\n" for path in written))
 
 
@@ -866,7 +879,6 @@ SSH = {
     "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
     "become": "run as root on the nodes, by sudo",
 }
-PLAN_FILE = {"file": "a topology.yaml, or its plan: topology plan --json"}
 STARTED = PLAN_FILE | SSH | {
     "format": "ansible: on the nodes, by ssh; compose: all nodes as containers of this machine's engine",
     "output": "folder for the rendered files [default: .cache/topology/NAME]",

@@ -21,7 +21,8 @@ from drydock.run.kubernetes import KEY_SECRET
 from drydock.run.kubernetes import remarks as pod_remarks
 from drydock.run.podman import engine_remarks
 from drydock.topology import keys
-from drydock.topology.plan_model import TopologyPlan, read_plan
+from drydock.topology import tasks as topologies
+from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.read import HOST_AT_MOST, read_topology
 from drydock.topology.render import ansible, compose, folder, kubernetes, ranktable, readme, slurm
 from drydock.topology.render.chips import Commands, address
@@ -32,15 +33,17 @@ FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ran
 _PODS = ("kubernetes", "disaggregatedset")
 
 
-def write(project: Project, plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
-    """Render a plan's file into a folder and return the files that changed.
+def write(  # noqa: PLR0913 - the last three have defaults
+    project: Project, file: Path, kind: str, output: Path, hosts: str = "", *, model: str = "", target: str = ""
+) -> tuple[Path, ...]:
+    """Render a topology.yaml or its plan into a folder and return the files that changed.
 
-    What an earlier plan left there goes. Raises InputError and DiskFullError.
+    What an earlier plan left there goes. Raises InputError, HostError and DiskFullError.
     """
     if kind not in FORMATS:
         raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
-    whole = read_plan(plan)
-    return write_plan(project, whole, kind, output, read_hosts(Path(hosts), whole) if hosts else {})
+    plan = topologies.planned(project, file, model, target)
+    return write_plan(project, plan, kind, output, hosts_of(file, plan, hosts))
 
 
 def write_plan(

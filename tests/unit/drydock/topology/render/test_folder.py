@@ -10,9 +10,11 @@ import pytest
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump
+from drydock.topology import tasks
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import FORMATS, write
 from tests.support import topologies
+from tests.support.topology_files import EXAMPLES, write_model
 
 ONE = topologies.disaggregated(1, 1)
 TWO = topologies.with_replica(topologies.disaggregated(2, 1), 1, group="more")
@@ -64,6 +66,14 @@ def test_other_formats_and_files_of_the_user_stay(tmp_path: Path) -> None:
     )
     render_into(folder, ONE)
     assert (folder / "nodes" / "n1" / ".env").read_text() == "mine"
+
+
+def test_a_topology_yaml_renders_as_its_plan(tmp_path: Path) -> None:
+    source = EXAMPLES / "deepseek-gaudi3-2nodes.yaml"
+    model = str(write_model(tmp_path / "model", "deepseek-ai/DeepSeek-R1"))
+    plan = tasks.planned(DRYDOCK, source, model)
+    write(DRYDOCK, source, "kubernetes", tmp_path / "yaml", model=model)
+    assert content(tmp_path / "yaml") == content(render_into(tmp_path / "plan", plan, "kubernetes"))
 
 
 @pytest.mark.parametrize("known", [True, False])
