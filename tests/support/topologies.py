@@ -207,7 +207,7 @@ def ascend(prefill: int = 2, decode_nodes: int = 2, devices: int = 16) -> tuple[
 
 PROGRAMS = {
     "srun": """while [ "$1" != bash ]; do shift; done; exec "$@\"""",
-    "podman": """if [ "$1" = run ]; then printf '%s\\0' "$@" > "argv.$5"; fi""",
+    "podman": """if [ "$1" = run ]; then printf '%s\\0' "$@" > "argv.$6"; fi""",
 }
 """What stands for Slurm and Podman: the task itself, and a file with the words of a container."""
 

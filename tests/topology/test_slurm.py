@@ -1,21 +1,34 @@
-"""A rendered script that Slurm really runs: three nodes of one host, and a container of Podman on each."""
+"""A rendered script that Slurm really runs: three nodes with networks of their own, and Podman on each."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import yaml
 
 from drydock.build import build, standins
 from drydock.config.project import DRYDOCK
+from drydock.core.files import dumps
+from drydock.core.paths import ROOT
+from drydock.model.record import dump
+from drydock.prove import demo_topology, smollm2
+from drydock.prove.demo import EXPECTED, QUESTION
+from drydock.run.access import API_KEY
+from drydock.topology import tasks as topologies
+from drydock.topology.arguments import served_name, url
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
+from drydock.topology.ports import API, STATUS
 from drydock.topology.render import slurm, write_plan
-from tests.support.ports import free_port
+from tests.support.kubernetes.network import Network, networks
 from tests.support.waiting import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "podman", "runc")
@@ -31,12 +44,11 @@ ARGUMENT = "a 'b' $X"
 HOSTILE = "\nNODE\n$(id) 'x'"
 CONFIGURATION = """
 ClusterName=drydock
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
-SlurmctldPort={ports[0]}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -65,17 +77,37 @@ runroot = "{folder}/run"
 """
 
 
+class Cluster(NamedTuple):
+    """Slurm, with a network for its controller and clients, and one for each node."""
+
+    env: Mapping[str, str]
+    controller: Network
+    nodes: Mapping[str, Network]
+
+    def said(self, *command: str) -> str:
+        """Run a command where the controller is; return what it prints."""
+        words = self.controller.inside(*command)
+        return subprocess.run(words, env=self.env, capture_output=True, text=True, check=False).stdout.strip()
+
+    def started(self, folder: Path) -> subprocess.Popen[bytes]:
+        """Start the rendered script as a job, which writes to the file `log`; it ends with the job, and its code."""
+        words = self.controller.inside("sbatch", "--wait", "--output=log", slurm.SCRIPT)
+        return subprocess.Popen(words, cwd=folder, env=self.env, stdout=subprocess.DEVNULL)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start Slurm with three nodes and a Podman of its own; return the environment of its clients."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Start Slurm with three nodes and a Podman of its own."""
     folder = tmp_path_factory.mktemp("slurm")
-    ports, host = [free_port() for _ in range(1 + len(NODES))], socket.gethostname()
+    controller, *others = networks(1 + len(NODES), folder / "network.log")
+    of, host = dict(zip(NODES, others, strict=True)), socket.gethostname()
     nodes = "\n".join(
-        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=100"
-        for node, port in zip(NODES, ports[1:], strict=True)
+        f"NodeName={node} NodeHostname={host} NodeAddr={network.address} CPUs=1 RealMemory=100"
+        for node, network in of.items()
     )
+    address, names = controller.address, ",".join(NODES)
     texts = {
-        "slurm.conf": CONFIGURATION.format(host=host, folder=folder, ports=ports, nodes=nodes, names=",".join(NODES)),
+        "slurm.conf": CONFIGURATION.format(host=host, folder=folder, address=address, nodes=nodes, names=names),
         "containers.conf": CONTAINERS,
         "storage.conf": STORAGE.format(folder=folder),
     }
@@ -87,52 +119,44 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     own = {"SLURM_CONF": "slurm.conf", "CONTAINERS_CONF": "containers.conf", "CONTAINERS_STORAGE_CONF": "storage.conf"}
     env = {**os.environ, **{name: str(folder / file) for name, file in own.items()}}
     files = [f"--{name}={folder}/munge.{name}" for name in ("socket", "log-file", "pid-file", "seed-file")]
-    commands = [("munged", "--force", "--foreground", f"--key-file={folder}/munge.key", *files), ("slurmctld", "-D")]
-    commands += [("slurmd", "-D", "-N", node) for node in NODES]
+    commands = [("munged", "--force", "--foreground", f"--key-file={folder}/munge.key", *files)]
+    commands += [controller.inside("slurmctld", "-D")]
+    commands += [network.inside("slurmd", "-D", "-N", node) for node, network in of.items()]
     running = [subprocess.Popen(command, env=env) for command in commands]
+    found = Cluster(env, controller, of)
     try:
         idle = ("sinfo", "--noheader", "--states=idle", "--format=%D")
-        wait_until(lambda: said(env, *idle) == str(len(NODES)), "idle nodes")
-        yield env
+        wait_until(lambda: found.said(*idle) == str(len(NODES)), "idle nodes")
+        yield found
     finally:
         for process in reversed(running):
             process.terminate()
             process.wait(60)
-        said(env, "podman", "rm", "--force", "--all")
-        said(env, "podman", "rmi", "--force", "--all")
+        found.said("podman", "rm", "--force", "--all")
+        found.said("podman", "rmi", "--force", "--all")
+        for network in (controller, *others):
+            network.holder.kill()
+            network.holder.wait()
 
 
-@pytest.fixture(scope="module")
-def image(cluster: Mapping[str, str]) -> str:
-    """Load a stand-in, whose entrypoint is the real one, into Podman."""
-    name = build.build(standins.stand_in(DRYDOCK, "cpu")).image
+def loaded(name: str, cluster: Cluster) -> str:
+    """Load an image of the engine into Podman; return its name."""
     with subprocess.Popen(("docker", "save", name), stdout=subprocess.PIPE) as saved:
-        subprocess.run(("podman", "load", "--quiet"), stdin=saved.stdout, env=cluster, check=True)
+        subprocess.run(("podman", "load", "--quiet"), stdin=saved.stdout, env=cluster.env, check=True)
     return name
 
 
-def said(env: Mapping[str, str], *command: str) -> str:
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout.strip()
-
-
-def address() -> str:
-    """Return an address of this machine that is not loopback, which a plan refuses; nothing connects to it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.connect(("10.255.255.255", 1))
-        return str(sock.getsockname()[0])
-
-
-def planned(image: str) -> TopologyPlan:
+def planned(image: str, cluster: Cluster) -> TopologyPlan:
     """Return one server of three nodes, in place of which a program prints what it got."""
     ranks = tuple(
         Rank(
             node=node,
-            address=address(),
+            address=cluster.nodes[node].address,
             rank=number,
             argv=("vllm",),
             words=("/usr/bin/python3", "-c", PROGRAM, f"{number}", ARGUMENT),
             env={"OWN": HOSTILE},
-            ports={"api": free_port(), "status": free_port()},
+            ports={API: 20000, STATUS: 20001},
         )
         for number, node in enumerate(NODES)
     )
@@ -142,20 +166,59 @@ def planned(image: str) -> TopologyPlan:
     )
 
 
-def test_each_node_runs_its_rank_and_the_end_of_one_ends_the_job(
-    cluster: Mapping[str, str], image: str, tmp_path: Path
-) -> None:
-    write_plan(DRYDOCK, planned(image), "slurm", tmp_path, {})
+def test_each_node_runs_its_rank_and_the_end_of_one_ends_the_job(cluster: Cluster, tmp_path: Path) -> None:
+    image = loaded(build.build(standins.stand_in(DRYDOCK, "cpu")).image, cluster)  # its entrypoint is the real one
+    write_plan(DRYDOCK, planned(image, cluster), "slurm", tmp_path, {})
     log = tmp_path / "log"
-    command = ("sbatch", "--wait", f"--output={log}", slurm.SCRIPT)
-    with subprocess.Popen(command, cwd=tmp_path, env=cluster, stdout=subprocess.DEVNULL) as job:
+    with cluster.started(tmp_path) as job:
         wait_until(lambda: log.is_file() and log.read_text().count(" 10001\n") == len(NODES), "three ranks")
         lines = [line for line in log.read_text().splitlines() if line.endswith(" 10001")]
         assert sorted(lines) == [f"{n}: {[str(n), ARGUMENT]} {HOSTILE.encode()!r} 64 10001" for n in range(len(NODES))]
         names = {f"whole-0-{n}" for n in range(len(NODES))}
-        assert {*said(cluster, "podman", "ps", "--format={{.Names}}").split()} == names
+        assert {*cluster.said("podman", "ps", "--format={{.Names}}").split()} == names
 
-        said(cluster, "podman", "kill", "--signal=KILL", "whole-0-1")
+        cluster.said("podman", "kill", "--signal=KILL", "whole-0-1")
         assert job.wait(120) == 128 + 9
     assert "1: whole-0-1 ended with status 137" in log.read_text()
-    assert said(cluster, "podman", "ps", "--all", "--quiet") == ""
+    assert cluster.said("podman", "ps", "--all", "--quiet") == ""
+
+
+@pytest.mark.timeout(900)
+def test_a_real_model_on_three_nodes_says_paris(
+    cluster: Cluster, folder: Path, images: tuple[str, str], tmp_path: Path
+) -> None:
+    """Each node computes a third of each layer, by vLLM's own multi-node."""
+    nodes = [
+        {"name": name, "address": network.address, "host": str(folder / demo_topology.HOST)}
+        for name, network in cluster.nodes.items()
+    ]
+    shape, subnet = demo_topology.SHAPES["tp3"], demo_topology.SUBNETS[0]
+    wanted = {**demo_topology.topology(shape, smollm2.make(images[0]), subnet), "nodes": nodes}
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    plan = topologies.planned(DRYDOCK, tmp_path / "topology.yaml")
+    plan = demo_topology.with_images(plan, loaded(images[0], cluster), "")
+    (tmp_path / "plan.json").write_text(dumps(dump(plan)))
+    write_plan(DRYDOCK, plan, "slurm", tmp_path, {})
+    first, key = plan.replicas[0].ranks[0], demo_topology.key_in(tmp_path)
+    ready = ("curl", "--fail", "--silent", f"{url(first.address, first.ports[STATUS])}/readyz")
+    with cluster.started(tmp_path) as job:
+        try:
+            wait_until(lambda: cluster.said(*ready) or job.poll() is not None, "a ready server", within=600)
+            verify = ("env", f"{API_KEY}={key}", sys.executable, str(ROOT / "tasks.py"), "topology", "verify")
+            assert "serve-0-0" in cluster.said(*verify, str(tmp_path / "plan.json")), (tmp_path / "log").read_text()
+            assert EXPECTED in asked(cluster, plan, key)
+        finally:
+            cluster.said("scancel", "--name=drydock")
+            job.wait(120)
+    wait_until(lambda: not cluster.said("podman", "ps", "--all", "--quiet"), "no container", within=60)
+    assert "requests were cut off" not in (tmp_path / "log").read_text()
+
+
+def asked(cluster: Cluster, plan: TopologyPlan, key: str) -> str:
+    """Return the answer to QUESTION."""
+    first = plan.replicas[0].ranks[0]
+    messages = [{"role": "user", "content": QUESTION}]
+    body = {"model": served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
+    headers = ("--header", f"Authorization: Bearer {key}", "--header", "Content-Type: application/json")
+    where = f"{url(first.address, first.ports[API])}/v1/chat/completions"
+    return cluster.said("curl", "--silent", *headers, "--data", json.dumps(body), where)

@@ -54,7 +54,7 @@ start() {
   names+=("$$name")
   (
     status=0
-    podman run --rm --replace --name "$$name" "$$@" </dev/null || status=$$?
+    podman run --rm --replace --sig-proxy=false --name "$$name" "$$@" </dev/null || status=$$?
     echo "$$name ended with status $$status" >&2
     exit $$((status ? status : 1))
   ) &
@@ -77,6 +77,7 @@ wait -n
 NODE
 """)
 """--cpu-bind=none: by default Slurm may bind a task to one core. --replace: a job that was killed leaves containers.
+--sig-proxy: scancel signals every process; a second SIGTERM would cut requests off, so only `stop` sends one.
 --time: Podman is done before Slurm kills the task, by default 30 s after SIGTERM (slurm.conf, KillWait)."""
 
 
