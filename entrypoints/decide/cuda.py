@@ -61,7 +61,8 @@ def _usable(facts: Facts) -> Facts:
 def rules(case: Case, dtype: Value) -> Rules:
     """Return the rules for NVIDIA's GPUs."""
     numbers = case.thresholds
-    unified = _has_unified_memory(case.facts)
+    unified, memory = _has_unified_memory(case.facts), case.facts.memory
+    own = numbers.bytes("unified_processes_gib")
     return Rules(
         **reach(numbers),
         usable=numbers.number("unified_share" if unified else "usable_share"),
@@ -70,7 +71,8 @@ def rules(case: Case, dtype: Value) -> Rules:
         element=element_bytes(case.given.flag("--dtype") or str(dtype.value)),
         expert=experts_on_gpus(case.given),
         shortest_context=numbers.whole("shortest_context"),
-        memory=case.facts.memory.total if unified else None,
+        memory=memory.total if unified else None,
+        free=max(0, memory.available - own) if unified else None,
         executors=numbers.words("executors"),
         chunk=_batch(case) or numbers.whole("activations_chunk"),
         offload="" if unified else SHARED,

@@ -196,6 +196,8 @@ def _utilisation(case: FitCase) -> dict[str, Value]:
     if share < case.rules.usable:
         because = f"other processes hold memory: {share:.0%} is free, and vLLM refuses to start with a larger share"
         more = f"{case.rules.usable:g}: more than is free"
+    if case.rules.free is not None:
+        because = f"the processor uses the same memory, of which vLLM finds {gib(case.rules.free)} free; {because}"
     return {UTILISATION: Value(f"{share:g}", because, (more, "less: the KV cache would hold fewer tokens"))}
 
 

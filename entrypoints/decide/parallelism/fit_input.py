@@ -146,7 +146,7 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules, images: En
 def _share(pool: Pool, total: int, rules: Rules) -> float:
     """Return the share for vLLM: less if other processes hold memory, since vLLM refuses more than is free."""
     sizes = [free_memory(device) for device in pool.devices]
-    free = min((size for size in sizes if size is not None), default=total)
+    free = min((size for size in (*sizes, rules.free) if size is not None), default=total)
     return min(rules.usable, int(100 * free / total) / 100)
 
 

@@ -40,6 +40,8 @@ class Rules(NamedTuple):
     shortest_context: int = 1024
     memory: int | None = None
     """Bytes of one device, if the devices do not report it."""
+    free: int | None = None
+    """Bytes of it that vLLM finds free, if devices and processor share their memory."""
     data: bool = True
     """Whether vLLM's own data parallelism (--data-parallel-size) is supported."""
     executors: tuple[str, ...] = ("uni", "mp", "ray")
