@@ -35,7 +35,6 @@ OTHER_THAN_PLANNED = {
     "ascend-cloudmatrix384": "ascend9.1-a3-vllm0.23",  # OmniInfer is a choice, not a property of the machine
     "cpu-kunpeng920-4s": "cpu-arm64-official-vllm0.27",  # the plans of all processors are those of one image
     "cpu-z15": "cpu-s390x-vllm0.27",
-    "cuda-gb10": "cuda13.0-ngc-vllm0.29",  # the only one for arm64
     "cuda-h100-1x-r535": "cuda12.9-vllm0.18",  # the driver is too old for the one it is planned with, as in the next
     "habana-gaudi2e-untuned": "habana1.18-vllm0.8",
     "neuron-inf2.24xlarge": "neuron2.20-vllm0.6",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from entrypoints.core.records import Facts
@@ -9,11 +11,14 @@ from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
 H100, PCIE, V100, MIG = "cuda-h100-8x", "cuda-rtx4090-8x", "cuda-v100-8x", "cuda-a100-mig"
-BATCH, REDUCE, VISIBLE, NUMA = (
+GB10, GB200 = "cuda-gb10", "cuda-gb200-4x"
+BATCH, REDUCE, VISIBLE, NUMA, SHARE, OFFLOAD = (
     "--max-num-batched-tokens",
     "--disable-custom-all-reduce",
     "CUDA_VISIBLE_DEVICES",
     "--numa-bind",
+    "--gpu-memory-utilization",
+    "--kv-offloading-size",
 )
 KNOWN = (NUMA, "--tensor-parallel-size")
 SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -40,6 +45,14 @@ def may_bind(facts: Facts) -> Facts:
 
 def may_not_bind(facts: Facts) -> Facts:
     return facts._replace(kernel={**facts.kernel, "seccomp": "filter", "sys_nice": "no"})
+
+
+def large_shm(facts: Facts) -> Facts:
+    return facts._replace(mounts={"shm": facts.mounts["shm"]._replace(free=1 << 40)})
+
+
+def with_available(gib: int) -> Callable[[Facts], Facts]:
+    return lambda facts: facts._replace(memory=facts.memory._replace(available=gib << 30))
 
 
 def few_cpus(facts: Facts) -> Facts:
@@ -69,6 +82,20 @@ ROWS = {
     "a vLLM without the flag binds nothing": Row(H100, "-tp 8", changed=may_bind, values={NUMA: None}),
     "a filter forbids binding": Row(H100, "-tp 8", known=KNOWN, changed=may_not_bind, values={NUMA: None}),
     "a part of the CPUs forbids binding": Row(H100, "-tp 8", known=KNOWN, changed=few_cpus, values={NUMA: None}),
+    "memory of GPUs is no place for workers": Row(
+        GB200, "-tp 4", known=KNOWN, values={NUMA: True}, because={NUMA: "NUMA node: 0, 1"}
+    ),
+    "nor for a cache in the host's memory": Row(
+        GB200,
+        "-tp 4",
+        goals={"offload": True},
+        changed=large_shm,
+        because={OFFLOAD: "NUMA node 0-1 has 815.7 GiB free"},
+    ),
+    "what others use of shared memory is not free": Row(
+        GB10, changed=with_available(64), values={SHARE: "0.49"}, because={SHARE: "of which vLLM finds 60.0 GiB free"}
+    ),
+    "shared memory may be used up": Row(GB10, changed=with_available(3), refused="of 0.0 GiB usable per device"),
     "the other GPUs are named": Row(H100, changed=first_busy, values={VISIBLE: "1,2,3"}),
     "the user's names stay": Row(H100, env={VISIBLE: "GPU-a,GPU-b"}, changed=first_busy, values={VISIBLE: None}),
     "all GPUs need no names": Row(H100, values={VISIBLE: None}),
