@@ -23,6 +23,7 @@ from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+LIBRARIES = "LD_LIBRARY_PATH"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
@@ -38,6 +39,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     values = {
         "--dtype": dtype,
         **fit_result.values,
+        **choose_driver(case),
         **choose_visible(case, fit_result),
         **choose_batches(case, fit_result),
         **choose_numa(case, fit_result),
@@ -109,6 +111,24 @@ def _capability(facts: Facts) -> tuple[int, ...]:
 def _version(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+# --- driver ---------------------------------------------------------------------------------------------------------
+
+
+def choose_driver(case: Case) -> dict[str, Value]:
+    """Load NVIDIA's forward compatibility libraries, if the user enabled them and the driver is older.
+
+    vLLM's own variable sets the path in a process that runs already; the dynamic linker reads it only at its start.
+    """
+    kernel = case.facts.kernel
+    driver, compat = case.facts.versions.get("driver", ""), kernel.get("cuda_compat", "")
+    if not compat or "gpu_brand" in kernel or case.given.variable(LIBRARIES) or _version(driver) >= _version(compat):
+        return {}
+    because = f"the driver is {driver}, and CUDA's libraries of {compat} (VLLM_ENABLE_CUDA_COMPATIBILITY) run on it"
+    return {
+        LIBRARIES: Value(kernel["cuda_compat_folder"], because, ("the driver's own: too old for this image's CUDA",))
+    }
 
 
 # --- devices --------------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from entrypoints.host.host import Host, Result, Run
 
 TOOL = "nvidia-smi"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+COMPAT, COMPAT_FOLDER = "VLLM_ENABLE_CUDA_COMPATIBILITY", "VLLM_CUDA_COMPATIBILITY_PATH"
+"""vLLM's variables for NVIDIA's forward compatibility libraries (cuda-compat)."""
 
 LEAST = ("index", "name", "memory.total")
 OLD = (
@@ -51,6 +53,9 @@ _CAPABILITIES = {
     **dict.fromkeys(("H100", "H200", "GH200"), "9.0"),
 }
 """Word of the GPU's name → compute capability, for drivers before 510; from NVIDIA's page on CUDA GPUs."""
+
+_CONSUMER = ("GeForce", "TITAN")
+"""Brands of GPUs that forward compatibility does not support, as words of the GPU's name."""
 
 _DRIVERS_OWN = 1 << 30
 """Bytes. The driver itself uses less than this (0.5 GiB on an H100), so more means that a process uses the GPU."""
@@ -104,7 +109,8 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     devices = tuple(
         _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
-    return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), _knobs(gpus))
+    knobs = {**_knobs(gpus), **_compat(host, env)}
+    return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), knobs)
 
 
 class _Around(NamedTuple):
@@ -297,8 +303,10 @@ def _links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -
 def _versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) -> dict[str, str]:
     """Return the driver's version, the newest CUDA that it supports, and the lowest and highest compute capability."""
     capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_numbers)
+    driver = kernel or (table.driver if table else "") or gpus[0].driver
     found = {
-        "driver": kernel or (table.driver if table else "") or gpus[0].driver,
+        "driver": driver,
+        "driver_branch": driver.partition(".")[0],
         "cuda": table.cuda if table else "",
         "compute_capability": capabilities[0] if capabilities else "",
         "compute_capability_highest": capabilities[-1] if capabilities else "",
@@ -317,5 +325,15 @@ def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
     found = {
         "gpu_persistence_mode": "Off" if "Off" in kept else "On" if kept else "",
         "gpu_compute_mode": min(modes - {"Default"}, default="Default" if modes else ""),
+        "gpu_brand": next((brand for brand in _CONSUMER if any(brand in gpu.name for gpu in gpus)), ""),
     }
     return known(found)
+
+
+def _compat(host: Host, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the version and the folder of NVIDIA's forward compatibility libraries, if the user enabled them."""
+    if env.get(COMPAT, "").strip().lower() not in ("1", "true"):
+        return {}
+    paths = host.glob(f"{env.get(COMPAT_FOLDER) or '/usr/local/cuda-[0-9]*/compat'}/libcuda.so.[0-9]*.[0-9]*")
+    folder, _, version = paths[-1].partition("/libcuda.so.") if paths else ("", "", "")
+    return known({"cuda_compat": version, "cuda_compat_folder": folder})

@@ -11,7 +11,7 @@ from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
 H100, PCIE, V100, MIG = "cuda-h100-8x", "cuda-rtx4090-8x", "cuda-v100-8x", "cuda-a100-mig"
-GB10, GB200 = "cuda-gb10", "cuda-gb200-4x"
+OLD, GB10, GB200 = "cuda-h100-1x-r535", "cuda-gb10", "cuda-gb200-4x"
 BATCH, REDUCE, VISIBLE, NUMA, SHARE, OFFLOAD = (
     "--max-num-batched-tokens",
     "--disable-custom-all-reduce",
@@ -20,6 +20,7 @@ BATCH, REDUCE, VISIBLE, NUMA, SHARE, OFFLOAD = (
     "--gpu-memory-utilization",
     "--kv-offloading-size",
 )
+LIBRARIES = "LD_LIBRARY_PATH"
 KNOWN = (NUMA, "--tensor-parallel-size")
 SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 A100 = with_devices(1, name="NVIDIA A100-SXM4-80GB", architecture="8.0")
@@ -53,6 +54,11 @@ def large_shm(facts: Facts) -> Facts:
 
 def with_available(gib: int) -> Callable[[Facts], Facts]:
     return lambda facts: facts._replace(memory=facts.memory._replace(available=gib << 30))
+
+
+def with_compat(version: str, **kernel: str) -> Callable[[Facts], Facts]:
+    found = {"cuda_compat": version, "cuda_compat_folder": "/c", **kernel}
+    return lambda facts: facts._replace(kernel={**facts.kernel, **found})
 
 
 def few_cpus(facts: Facts) -> Facts:
@@ -96,6 +102,18 @@ ROWS = {
         GB10, changed=with_available(64), values={SHARE: "0.49"}, because={SHARE: "of which vLLM finds 60.0 GiB free"}
     ),
     "shared memory may be used up": Row(GB10, changed=with_available(3), refused="of 0.0 GiB usable per device"),
+    "an older driver gets newer libraries": Row(
+        OLD, changed=with_compat("580.95.05"), values={LIBRARIES: "/c"}, because={LIBRARIES: "driver is 535.104.12"}
+    ),
+    "older libraries than the driver's are not loaded": Row(
+        H100, changed=with_compat("575.57.08"), values={LIBRARIES: None}
+    ),
+    "a GeForce would refuse newer libraries": Row(
+        OLD, changed=with_compat("580.95.05", gpu_brand="GeForce"), values={LIBRARIES: None}
+    ),
+    "the user's path of libraries stays": Row(
+        OLD, env={LIBRARIES: "/own"}, changed=with_compat("580.95.05"), values={LIBRARIES: None}
+    ),
     "the other GPUs are named": Row(H100, changed=first_busy, values={VISIBLE: "1,2,3"}),
     "the user's names stay": Row(H100, env={VISIBLE: "GPU-a,GPU-b"}, changed=first_busy, values={VISIBLE: None}),
     "all GPUs need no names": Row(H100, values={VISIBLE: None}),

@@ -265,6 +265,36 @@ def test_a_split_gpu_without_instances_is_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("env", "found"),
+    [
+        ({}, None),
+        ({cuda.COMPAT: "0"}, None),
+        ({cuda.COMPAT: "1"}, ("/usr/local/cuda-13.0/compat", "580.95.05")),
+        ({cuda.COMPAT: "True", cuda.COMPAT_FOLDER: "/own"}, ("/own", "580.173.02")),
+        ({cuda.COMPAT: "1", cuda.COMPAT_FOLDER: "/nowhere"}, None),
+    ],
+)
+def test_forward_compatibility_is_read_if_the_user_enables_it(
+    tmp_path: Path, env: dict[str, str], found: tuple[str, str] | None
+) -> None:
+    names = (
+        "cuda-12.9/compat/libcuda.so.575.57.08",
+        "cuda-13.0/compat/libcuda.so.1",
+        "cuda-13.0/compat/libcuda.so.580.95.05",
+    )
+    files = {**{f"usr/local/{name}": "" for name in names}, "own/libcuda.so.580.173.02": ""}
+    seen, _ = probe(tmp_path, {"nvidia-smi": sample("cuda/nvidia-smi.h100.r535.txt")}, files, env)
+    folder, version = found or (None, None)
+    assert (seen.knobs.get("cuda_compat_folder"), seen.knobs.get("cuda_compat")) == (folder, version)
+    assert (seen.versions["driver_branch"], "gpu_brand" in seen.knobs) == ("535", False)
+
+
+def test_a_geforce_is_told_by_its_name(tmp_path: Path) -> None:
+    seen, _ = probe(tmp_path, {FULL: sample("cuda/nvidia-smi-query.rtx4090-8x.csv.txt")})
+    assert seen.knobs["gpu_brand"] == "GeForce"
+
+
+@pytest.mark.parametrize(
     ("chosen", "numbers"),
     [
         (None, "0123"),
