@@ -22,7 +22,10 @@ TABLES = (
     *("nvidia-smi.t4.r418.txt", "nvidia-smi.h100.r535.txt", "nvidia-smi.a100-mig.r550.txt"),
     *("nvidia-smi.h100-1x.r580.txt", "nvidia-smi.gb10.r580.txt", "nvidia-smi.gtx1650.r610.txt"),
 )
-MATRICES = ("nvidia-smi-topo-m.h100-8x.txt", "nvidia-smi-topo-m.a100-4x-nic.txt", "nvidia-smi-topo-m.v100-8x.r470.txt")
+MATRICES = (
+    *("nvidia-smi-topo-m.h100-8x.txt", "nvidia-smi-topo-m.a100-4x-nic.txt", "nvidia-smi-topo-m.v100-8x.r470.txt"),
+    "nvidia-smi-topo-m.gb200-4x.txt",
+)
 QUERIES = ("nvidia-smi-query.rtx4090-8x.csv.txt", "nvidia-smi-query.a100-4x.csv.txt")
 
 
@@ -170,6 +173,8 @@ def test_topologies() -> None:
     assert (Link(0, 2, "NV2") in mesh.links, Link(0, 4, "SYS") in mesh.links) == (True, True)
     cards = parse_topology(sample("cuda/nvidia-smi-topo-m.a100-4x-nic.txt"))
     assert (len(cards.links), cards.nodes[3]) == (6, 1)
+    grace = parse_topology(sample("cuda/nvidia-smi-topo-m.gb200-4x.txt"))
+    assert (grace.cpus[2][0], len(grace.cpus[2]), grace.nodes) == (72, 72, {})  # memory of GPUs is no processor's node
 
 
 def test_an_underlined_header_is_a_header() -> None:
