@@ -372,6 +372,7 @@ def build(
         "registry_only": "with --reference: do not rebuild the image",
         "mirror_of": "with --reference: HOST/REPOSITORY that the image was published to, if this is a mirror of it",
         "max_age": "with --reference: refuse a channel that was last published more than this many days ago",
+        "print_policy": "kyverno or sigstore: print the policy that admits only what --key signed; verify nothing",
     }
     | TRUST
 )
@@ -391,6 +392,7 @@ def verify(
     insecure: bool = False,
     mirror_of: str = "",
     max_age: int = 0,
+    print_policy: str = "",
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Build again without cache or network and compare the digests, or verify an image in a registry."""
@@ -398,11 +400,11 @@ def verify(
     from drydock.build.job import prepare
     from drydock.examine import tasks
 
-    if reference:
+    if reference or print_policy:
         whose = (key, identity, issuer, trusted_root)
         how = {"rebuild": not registry_only, "insecure": insecure}
         options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
-        emit(tasks.verify(here(), reference, options, json=json))
+        emit(tasks.verify(here(), reference, options._replace(policy=print_policy), json=json))
         return
     job = prepare(here(), required("verify", target, "or --reference, for an image in a registry"))
     verified = verify_module.verify(job, builder=builder or None, recording=record, from_foundation=from_foundation)
@@ -463,6 +465,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
         "signing_config": "signing config file for --keyless (cosign signing-config create)",
         "expires": "number of days after which verify refuses the tags [default: never]",
         "allow_rollback": "let a channel move to an older release",
+        "signature_tags": "with --key: also write signatures as tags sha256-….sig, which admission policies read",
     }
 )
 def publish(
@@ -478,12 +481,13 @@ def publish(
     signing_config: str = "",
     expires: int = 0,
     allow_rollback: bool = False,
+    signature_tags: bool = False,
     json: bool = False,
 ) -> None:
     """Push the built images and their attestations by digest, then the tags."""
     from drydock.publish import push
 
-    signing = (key, keyless, signing_config, expires, allow_rollback)
+    signing = (key, keyless, signing_config, expires, allow_rollback, signature_tags)
     published = push.publish(
         here(), target, push.PublishOptions(registry_of(registry), release, channel, dry_run, insecure, *signing)
     )

@@ -36,6 +36,8 @@ class Signer(NamedTuple):
     """Signing configuration: a file that names the services to use instead of cosign's defaults."""
     claims: Mapping[str, str] = MappingProxyType({})
     """What the signatures say in addition to the digest: cosign's annotations."""
+    as_tag: bool = False
+    """Whether the signature is a tag (sha256-….sig) instead of a bundle that refers to the digest: with a key only."""
 
 
 class Trust(NamedTuple):
@@ -51,6 +53,8 @@ class Trust(NamedTuple):
     """What a signature must say in addition to the digest."""
     patience: float = TIMEOUT
     """Seconds for one signature."""
+    as_tag: bool = False
+    """Whether the signature must be a tag, as of `Signer`."""
 
     @property
     def required(self) -> bool:
@@ -91,7 +95,7 @@ def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = 
 def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
     """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
     if trust.key:
-        options: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true")
+        options: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true", *_form(as_tag=trust.as_tag))
     elif trust.identity and trust.issuer:
         options = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
         options += _root_options(trust.root)
@@ -137,8 +141,12 @@ def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] =
 def _signer_options(signer: Signer) -> tuple[str, ...]:
     """Return cosign's options to sign; with a key without a transparency log, which would publish the name."""
     if signer.key:
-        return ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false")
+        return ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false", *_form(as_tag=signer.as_tag))
     return ("--signing-config", signer.config) if signer.config else ()
+
+
+def _form(*, as_tag: bool) -> tuple[str, ...]:
+    return ("--new-bundle-format=false",) if as_tag else ()
 
 
 def _root_options(file: str) -> tuple[str, ...]:
@@ -177,7 +185,7 @@ def signed_by(
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
         file.write(public.stdout)
         file.flush()
-        trust = Trust(key=file.name, insecure=signer.insecure, claims=signer.claims)
+        trust = Trust(key=file.name, insecure=signer.insecure, claims=signer.claims, as_tag=signer.as_tag)
         return tuple(where for where in digests if _is_signed(where, trust, env))
 
 

@@ -60,8 +60,10 @@ def verify_options(
 
 
 def verify(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
-    """Return the result of a verification. Raises UntrustedError or NotReproducibleError."""
-    from drydock.examine import verify_published
+    """Return the result of a verification, or the policy. Raises InputError, UntrustedError or NotReproducibleError."""
+    from drydock.examine import admission, verify_published
 
+    if options.policy:
+        return admission.policy(options.policy, reference, options.trust.key)
     found = verify_published.verify_reference(project, reference, options)
     return dumps(dump(found)) if json else verify_published.report(found)

@@ -47,6 +47,8 @@ class VerifyOptions(NamedTuple):
     """HOST/REPOSITORY that the image was copied from, if it is verified in a mirror."""
     max_age: int = 0
     """Days since the publish of a channel that are accepted; 0 for any."""
+    policy: str = ""
+    """The kind of admission policy to print instead."""
 
 
 class Trusted(Record):

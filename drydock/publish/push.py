@@ -60,6 +60,8 @@ class PublishOptions(NamedTuple):
     """Days after which `verify` refuses the tags; 0 for never."""
     allow_rollback: bool = False
     """Whether a channel may move to an older release."""
+    signature_tags: bool = False
+    """Whether images also get the older form of a signature, which admission policies read."""
 
 
 class Published(Record):
@@ -110,6 +112,8 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     signer = signer_of(options)
     if options.signing_config and not options.keyless:
         raise InputError("--signing-config requires --keyless")
+    if options.signature_tags and not options.key:
+        raise InputError("--signature-tags requires --key")
     if not 0 <= options.expires <= LONGEST:
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
     variant = matrix.find(matrix.read_matrix(project), target)
@@ -277,7 +281,8 @@ def attach(
 ) -> None:
     """Attach the documents to each manifest; sign manifests and documents."""
     digests: list[str] = []
-    for manifest in {manifest.digest: manifest for manifest in manifests}.values():
+    images = {manifest.digest: manifest for manifest in manifests}
+    for manifest in images.values():
         artifacts = [
             repository.refer(manifest, item.media_type, item.data, item.name)
             for item in documents.get(manifest.digest, ())
@@ -287,6 +292,8 @@ def attach(
     signer = signer_of(options)
     if signer:
         signing.sign([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
+    if signer and options.signature_tags:
+        signing.sign([repository.where.at(digest) for digest in images], signer._replace(as_tag=True))
 
 
 def signer_of(options: PublishOptions) -> signing.Signer | None:
