@@ -740,6 +740,8 @@ def size(
         "network": "network of the engine, or host [default: what the accelerator needs]",
         "arguments": "arguments for serve and vLLM as one string; or pass them after --, or after -- another verb",
         "json": "with --detach or --print: print the result as JSON on standard output",
+        "monitor": "with --format k8s: add a PodMonitor, for vLLM's metrics and the status port's",
+        "dra": "with --format k8s: claim the devices of this device class, instead of the device plugin's resource",
     },
 )
 def run(
@@ -763,6 +765,8 @@ def run(
     json: bool = False,
     stand_ins: bool = False,
     root: str = "",
+    monitor: bool = False,
+    dra: str = "",
 ) -> None:
     """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
     from drydock.run import access, auto, container
@@ -771,9 +775,9 @@ def run(
 
     words = (*words_of("--arguments", arguments), *after_dashes())
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
-    keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
+    single = {"api_key_file": api_key_file, "no_api_key": no_api_key, "monitor": monitor, "device_class": dra}
     added = {"env": tuple(env), "volumes": tuple(volume), "network": network, "stand_ins": stand_ins}
-    request = container.RunRequest(model=model, arguments=words, host=root, **options, **keys, **added)
+    request = container.RunRequest(model=model, arguments=words, host=root, **options, **single, **added)
     machine = run_module.Building(here()) if stand_ins or target == auto.AUTO else Here(here())
     how = run_module.How(format, print, detach, json)
     # A manifest is for that host's kind anyway, and a stand-in runs on it.

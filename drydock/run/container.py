@@ -71,6 +71,10 @@ class RunRequest(Record):
     """A recorded host that stands for the Kubernetes nodes. Empty: this machine, if it has the accelerator."""
     stand_ins: bool = False
     """Whether to start the image that is built on stand-ins."""
+    monitor: bool = False
+    """Whether a Kubernetes manifest has a PodMonitor."""
+    device_class: str = ""
+    """Of Kubernetes' dynamic resource allocation, for its devices. Empty: the device plugin's resource."""
     arguments: tuple[str, ...] = ()
     """Flags for serve and vLLM, unchanged; or, if the first is no flag, another verb or a command, and its words."""
 
@@ -110,6 +114,10 @@ class Container(Record):
     """Number of devices."""
     resource: str
     """Resource name of the Kubernetes device plugin; empty if there is none."""
+    device_class: str
+    """Class that a pod claims its devices of, instead of the resource; empty for the resource."""
+    monitor: bool
+    """Whether a PodMonitor belongs to its manifest."""
     nodes: Mapping[str, str]
     """Labels of the Kubernetes nodes that its pod selects."""
     visible: Mapping[str, str]
@@ -156,7 +164,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     native = is_native(variant.run, machine)
     verb, words = user_options.split_verb(request.arguments)
     serves = verb == user_options.SERVE
-    wanted = _chosen(variant, request.devices)
+    wanted = _chosen(variant, request)
     numbers = device_files.numbers(variant.run, machine, wanted)
     run, unknown = conditional_options.extended(variant.run, len(numbers), words, machine, native=native)
     network = user_options.parse_network(request.network) or _value(run.network)
@@ -185,6 +193,8 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         devices=() if run.privileged else devices,
         count=len(numbers),
         resource=run.kubernetes.resource if run.kubernetes else "",
+        device_class=request.device_class,
+        monitor=request.monitor,
         nodes={},
         visible=device_files.visible(run, wanted, numbers),
         runtime=_value(run.runtime),
@@ -255,12 +265,14 @@ def is_local(image: str) -> bool:
 # --- devices --------------------------------------------------------------------------------------------------------
 
 
-def _chosen(variant: Variant, text: str) -> tuple[int, ...] | None:
+def _chosen(variant: Variant, request: RunRequest) -> tuple[int, ...] | None:
     """Return the numbers of the chosen cards; None for all. Raises InputError if this accelerator has no cards."""
     run = variant.run
-    if text and not (run.gpus or run.visible or any(node.each for node in run.devices)):
-        raise InputError(f"--devices {text}: {variant.id} runs on no device that has a number", hint="leave it out")
-    return parse_numbers(text) if text else None
+    has_cards = run.gpus or run.visible or any(node.each for node in run.devices)
+    for option, text in (("--devices", request.devices), ("--dra", request.device_class)):
+        if text and not has_cards:
+            raise InputError(f"{option} {text}: {variant.id} runs on no device that has a number", hint="leave it out")
+    return parse_numbers(request.devices) if request.devices else None
 
 
 def _gpus(run: Run, wanted: Sequence[int] | None) -> str:

@@ -28,6 +28,8 @@ KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 The ranks of a server on several nodes have what they share there too: drydock/topology/keys.py."""
 IMAGE_VOLUMES = "an image volume, which Kubernetes 1.36 has, on nodes with containerd 2.1 or CRI-O"
 """Source: KEP-4639 (stable in 1.36; before, behind the gate ImageVolume), containerd's release 2.1.0."""
+DEVICES = "devices"
+"""Name of a pod's claim, and of the request in it."""
 PRESTOP_SECONDS = 5
 """Between a pod's deletion and SIGTERM: kube-proxy and balancers learn that the pod gets no new request."""
 PAUSE = (PYTHON, "-I", "-S", "-c")
@@ -42,17 +44,22 @@ def kubernetes_text(container: Container) -> str:
 
 
 def documents(container: Container) -> tuple[dict[str, Any], ...]:
-    """Return PersistentVolumeClaim, Deployment and Service; for what runs once, PersistentVolumeClaim and Job."""
+    """Return PersistentVolumeClaim, Deployment and Service; for what runs once, PersistentVolumeClaim and Job.
+
+    Last come what the user asked for: a ResourceClaimTemplate, a PodMonitor.
+    """
+    more = (*((_devices(container),) if container.device_class else ()), *((_monitor(container),) * container.monitor))
     if container.once:
-        return _claim(container), _job(container)
-    return _claim(container), _deployment(container), _service(container)
+        return _claim(container), _job(container), *more
+    return _claim(container), _deployment(container), _service(container), *more
 
 
 def remarks(container: Container) -> Iterable[str]:
     """Yield what must be set up in the cluster, outside the manifest."""
     yield from _secret_remarks(container)
-    if container.once and container.resource:
-        yield f"the Job waits until {container.count} of {container.resource} are free on a node"
+    devices = container.device_class or container.resource
+    if container.once and devices:
+        yield f"the Job waits until {container.count} of {devices} are free on a node"
     if is_local(container.image):
         yield f"image {container.image} exists on this machine only: push it, then --image (in a topology.yaml, image)"
     yield from _node_remarks(container)
@@ -83,8 +90,13 @@ def _node_remarks(container: Container) -> Iterable[str]:
         yield f"runtime {container.runtime}: make it the nodes' default, or set runtimeClassName"
     if container.ulimits:
         yield f"ulimits {', '.join(container.ulimits)}: a pod cannot set them; configure the nodes' container runtime"
-    if container.devices and not container.resource:
+    if container.device_class:
+        yield f"device class {container.device_class}: needs Kubernetes 1.34, and the DRA driver that has it"
+    elif container.devices and not container.resource:
         yield f"devices {', '.join(container.devices)}: a pod needs a device plugin for them; none is known"
+
+    if container.monitor:
+        yield "PodMonitor: needs the Prometheus operator, whose Prometheus must select it"
 
 
 def _named(kind: str, version: str, container: Container, **fields: Any) -> dict[str, Any]:
@@ -107,6 +119,20 @@ def _claim(container: Container) -> dict[str, Any]:
 def _service(container: Container) -> dict[str, Any]:
     ports = [{"name": "http", "port": container.port, "targetPort": "http"}]
     return _named("Service", "v1", container, spec={"selector": _labels(container), "ports": ports})
+
+
+def _devices(container: Container) -> dict[str, Any]:
+    """Return the template of a pod's claim (https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/)."""
+    exactly = {"deviceClassName": container.device_class, "allocationMode": "ExactCount", "count": container.count}
+    spec = {"spec": {"devices": {"requests": [{"name": DEVICES, "exactly": exactly}]}}}
+    return _named("ResourceClaimTemplate", "resource.k8s.io/v1", container, spec=spec)
+
+
+def _monitor(container: Container) -> dict[str, Any]:
+    """Return what tells the Prometheus operator to read /metrics of vLLM and of the entrypoint."""
+    ports = [{"port": port["name"]} for port in _ports(container)]
+    spec = {"selector": {"matchLabels": _labels(container)}, "podMetricsEndpoints": ports}
+    return _named("PodMonitor", "monitoring.coreos.com/v1", container, spec=spec)
 
 
 def _deployment(container: Container) -> dict[str, Any]:
@@ -132,12 +158,14 @@ def _pod(container: Container) -> dict[str, Any]:
         "dnsPolicy": "ClusterFirstWithHostNet" if container.network == HOST else "",
         "hostIPC": container.ipc == "host",
     }
+    claim = {"name": DEVICES, "resourceClaimTemplateName": container.name}
     return {
         **{key: value for key, value in host.items() if value},
         "terminationGracePeriodSeconds": PRESTOP_SECONDS + STOP_SECONDS,  # both begin with the pod's deletion
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # else a service named vllm sets VLLM_PORT, which vLLM reads
         **({"nodeSelector": dict(container.nodes)} if container.nodes else {}),
+        **({"resourceClaims": [claim]} if container.device_class else {}),
         "securityContext": _pod_security(container),
         "containers": [_container(container)],
         "volumes": list(_volumes(container)),
@@ -161,7 +189,8 @@ def _pod_security(container: Container) -> dict[str, Any]:
 
 
 def _container(container: Container) -> dict[str, Any]:
-    resources = {"resources": {"limits": {container.resource: container.count}}} if container.resource else {}
+    resources: dict[str, Any] = {"limits": {container.resource: container.count}} if container.resource else {}
+    resources = {"claims": [{"name": DEVICES}]} if container.device_class else resources
     return {
         "name": "vllm",
         "image": container.image,
@@ -169,7 +198,7 @@ def _container(container: Container) -> dict[str, Any]:
         "args": [_literal(word) for word in container.arguments],
         **({} if container.once else {"ports": _ports(container)}),
         "env": list(_environment(container)),
-        **resources,
+        **({"resources": resources} if resources else {}),
         "securityContext": _security(container),
         **({} if container.once else _watched(container)),
         "volumeMounts": list(_volume_mounts(container)),

@@ -98,7 +98,9 @@ def lines(run: Run, container: Container, form: str) -> Iterable[str]:
     ):
         if form == "docker" or option in names:
             yield f"{names.get(option, option)}{f' {value}' if value else ''}: {because}"
-    if form == "k8s" and container.resource:
+    if form == "k8s" and container.device_class:
+        yield f"claim {container.device_class}: {container.count}: its driver gives the pod its devices"
+    elif form == "k8s" and container.resource:
         yield f"limits {container.resource}: {container.count}: the device plugin gives the pod its devices"
 
 

@@ -47,6 +47,9 @@ REMARKS: dict[str, Callable[[Container], Iterable[str]]] = {
 }
 """Format → the function that returns what must be set up outside of what is printed."""
 
+_CLASS = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+"""A DNS subdomain, as the API requires it of a device class."""
+
 
 class How(NamedTuple):
     """What to do with the container."""
@@ -183,12 +186,23 @@ def _check(request: RunRequest, how: How) -> None:
         raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
     if how.form not in ("docker", "compose") and request.stand_ins:
         raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
-    if how.form == "k8s" and request.network not in ("", user_options.HOST):
+    _check_cluster(request, verb, cluster=how.form == "k8s")
+
+
+def _check_cluster(request: RunRequest, verb: str, *, cluster: bool) -> None:
+    """Raise InputError for options that only a manifest has, or that it cannot have."""
+    if not cluster and (request.monitor or request.device_class):
+        raise InputError("--monitor, --dra: of a Kubernetes manifest only", hint="add --format k8s")
+    if request.monitor and verb != user_options.SERVE:
+        raise InputError(f"--monitor: {verb} has no metrics", hint="leave it out")
+    if request.device_class and not _CLASS.fullmatch(request.device_class):
+        raise InputError(f"--dra {request.device_class}: invalid name", hint="`kubectl get deviceclasses` lists them")
+    if cluster and request.network not in ("", user_options.HOST):
         raise InputError(
             f"--network {request.network}: a pod is in the cluster's network, and has no other of the engine",
             hint="leave it out; --network host gives the pod the node's network",
         )
-    if how.form == "k8s" and request.address:
+    if cluster and request.address:
         raise InputError(
             f"--port {access.bracketed(request.address)}:{request.port}: a pod has no address of this machine",
             hint=f"--port {request.port}; the Service listens inside the cluster",

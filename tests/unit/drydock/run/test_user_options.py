@@ -515,6 +515,46 @@ def test_every_object_follows_the_schema_of_its_kind(record: Run, words: Sequenc
         validate(item, SCHEMAS, strict=True)
 
 
+@pytest.mark.parametrize("words", [(), ("check",)])
+def test_a_pod_claims_exactly_its_devices_of_a_device_class(words: Sequence[str], tmp_path: Path) -> None:
+    wanted = made(NODES, machine(tmp_path), device_class="gpu.example", devices="0-3", arguments=words)
+    documents = {item["kind"]: item for item in kubernetes.documents(wanted)}
+    for item in documents.values():
+        validate(item, SCHEMAS, strict=True)
+    template = documents["ResourceClaimTemplate"]
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    pod = documents["Job" if words else "Deployment"]["spec"]["template"]["spec"]
+    (claim,) = pod["resourceClaims"]
+    assert request["exactly"] == {"deviceClassName": "gpu.example", "allocationMode": "ExactCount", "count": 4}
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert pod["containers"][0]["resources"] == {"claims": [{"name": claim["name"]}]}
+
+
+def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
+    *_, monitor = kubernetes.documents(made(NODES, machine(tmp_path), monitor=True))
+    pod = kubernetes.documents(made(NODES, machine(tmp_path)))[1]["spec"]["template"]
+    ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert {item["port"] for item in monitor["spec"]["podMetricsEndpoints"]} == ports == {"http", "status"}
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        ("cuda", {"monitor": True}, "Kubernetes manifest only"),
+        ("cuda", {"device_class": "gpu.example", "format": "compose"}, "Kubernetes manifest only"),
+        ("cuda", {"device_class": "A_b", "format": "k8s"}, "invalid name"),
+        ("cuda", {"monitor": True, "format": "k8s", "arguments": ("check",)}, "no metrics"),
+        ("cpu", {"device_class": "gpu.example", "format": "k8s"}, "no device"),
+    ],
+)
+def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], said: str) -> None:
+    how = How(options.pop("format", "docker"), only_print=True)
+    with pytest.raises(InputError, match=said):
+        run.run(DRYDOCK, target, RunRequest(model="org/model", **options), how, here=run.Here(DRYDOCK))
+
+
 def test_a_model_that_is_an_image_is_an_image_volume(tmp_path: Path) -> None:
     image = f"registry.example/m/tiny@sha256:{'1' * 64}"
     wanted = made(NODES, machine(tmp_path), model=f"oci://{image}")
