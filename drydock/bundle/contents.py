@@ -75,7 +75,7 @@ class BundledModel(Record):
 
 
 class Bundle(Record):
-    """bundle.json."""
+    """bundle.json: what a bundle contains."""
 
     schema_: Literal[1] = Field(alias="schema")
     origin: BundleOrigin

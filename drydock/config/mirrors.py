@@ -57,7 +57,7 @@ RegistryAddress = Annotated[str, AfterValidator(_registry)]
 
 
 class Mirrors(Record):
-    """mirrors.yaml as written. If several keys are a prefix of a name, the longest is used."""
+    """mirrors.yaml: where to take things from instead. If several keys are a prefix of a name, the longest is used."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     """Version of this file's layout."""

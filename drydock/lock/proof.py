@@ -20,7 +20,7 @@ TIERS = ("rendered", "stand-in", "packages", "hardware")
 
 
 class Proof(Record):
-    """The tests that showed something of one variant."""
+    """images/<variant>/proof.json: the tests that showed something of one variant."""
 
     date: str
     """Day of the run, UTC: 2026-11-21."""

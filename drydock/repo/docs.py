@@ -15,7 +15,7 @@ from drydock.core.project import Project
 from drydock.lock.proof import TIERS
 from drydock.model.caches import Cache
 from drydock.model.variant import Variant
-from drydock.repo import pictures, reference, tables
+from drydock.repo import environment, pictures, reference, tables
 from drydock.repo.markdown import table
 from drydock.run.machine import natural
 
@@ -47,6 +47,8 @@ def marked(
     found = {project / "README.md": {"accelerators": accelerators(variants, rows)}}
     if (project / "docs/build.md").is_file():
         found[project / "docs/build.md"] = {"exit codes": exit_codes()}
+    if (project / "docs/container.md").is_file():
+        found[project / "docs/container.md"] = {"variables": environment.image()}
     if any(variant.caches for variant in variants):
         found[project / "docs/caches.md"] = {"caches": caches(variants)}
     if (project / ARCHITECTURES).is_file():

@@ -9,7 +9,7 @@ from typing import Any
 from drydock.core.project import Project
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
-from drydock.repo import tables, topology_tables
+from drydock.repo import environment, file_reference, tables, topology_tables
 from drydock.repo.markdown import accelerators, each_once, stacks, table
 from drydock.run.reasons import words
 from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE, Rule
@@ -35,7 +35,7 @@ def pages(
     owners = owners_of(variants)
     found = {"images": images(variants, rows), "findings": findings(variants, owners, retired)}
     found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
-    found["parsers"] = parsers()
+    found |= {"parsers": parsers(), "variables": environment.page(variants), "files": file_reference.page()}
     return {project.root / FOLDER / f"{name}.md": text for name, text in found.items()}
 
 

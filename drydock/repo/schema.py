@@ -19,6 +19,7 @@ from drydock.bundle.contents import Bundle
 from drydock.config.mirrors import Mirrors
 from drydock.core.errors import StaleError
 from drydock.core.files import dumps, write_atomically
+from drydock.lock.proof import Proof
 from drydock.model.checks import AnyHost
 from drydock.model.locked import Lock
 from drydock.model.project import ProjectFile
@@ -35,10 +36,12 @@ RECORDS: dict[str, type[Record]] = {
     "mirrors": Mirrors,
     "profile": Profile,
     "project": ProjectFile,
+    "proof": Proof,
     "stack": Stack,
     "topology": Topology,
 }
-
+FOLDER = "drydock/config/schemas"
+"""Below the repository's root."""
 
 _LAYERED = ("accelerator", "host", "matrix", "stack")
 """Files of which a project's has only what differs: no key is required, and `KEY+` adds to a list."""
@@ -48,7 +51,7 @@ def schemas() -> dict[str, str]:
     """Return the schema of each file that people or tools read, by its path below the repository's root."""
     made = {name: _schema(record) for name, record in RECORDS.items()}
     made |= {name: _partial(made[name]) for name in _LAYERED}
-    return {f"drydock/config/schemas/{name}.schema.json": dumps(text) for name, text in made.items()}
+    return {f"{FOLDER}/{name}.schema.json": dumps(text) for name, text in made.items()}
 
 
 def _partial(schema: dict[str, Any]) -> dict[str, Any]:

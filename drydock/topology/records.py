@@ -85,7 +85,7 @@ class Goals(Record):
 
 
 class Topology(Record):
-    """A topology.yaml."""
+    """topology.yaml: servers of one model on several machines."""
 
     model: OneLine
     """A hub id, an image (oci://HOST/NAME@sha256:…), or a folder that every node has."""

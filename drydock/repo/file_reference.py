@@ -1,0 +1,83 @@
+"""JSON Schemas → docs/reference/files.md: each file that people or tools read, with its keys. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from drydock.repo.markdown import table
+from drydock.repo.schema import FOLDER, schemas
+
+_HEAD = """# Files
+
+    ./inv matrix --explain --target gaudi2      # each value of a row, and the file it is from
+
+The files that people write and tools read, each with its JSON Schema, which editors can complete and check by. A wrong
+key is an error with its place and the nearest right one. `KEY+` adds to a list of a lower layer. A key with a dot is
+one of the records in the key before it.
+Written by `./inv docs` from the schemas, and these by `./inv schema` from the records in `drydock/model/`.
+"""
+PAGES = {
+    "project": "../project.md",
+    "matrix": "../build.md",
+    "accelerator": "../../CONTRIBUTING.md#add-an-accelerator",
+    "stack": "../../CONTRIBUTING.md#add-an-accelerator",
+    "host": "findings.md",
+    "mirrors": "../lock.md#mirrors",
+    "lock": "../lock.md",
+    "proof": "images.md",
+    "profile": "../run.md#the-entrypoint-without-an-image",
+    "bundle": "../bundle.md",
+    "topology": "../topology.md",
+}
+"""Schema → the page that explains the file; in this order."""
+DEEP = ("project", "matrix", "lock", "proof", "bundle", "topology")
+"""Files whose records are listed too; the records of others are many, and explained by their schema."""
+
+_KINDS = {"object": "map", "array": "list", "string": "text", "null": "nothing"}
+
+
+def page() -> str:
+    """Return the page."""
+    texts = {name: json.loads(schemas()[f"{FOLDER}/{name}.schema.json"]) for name in PAGES}
+    return _HEAD + "".join(_file(name, schema) for name, schema in texts.items())
+
+
+def _file(name: str, schema: Mapping[str, Any]) -> str:
+    path, _, about = schema["description"].partition(": ")
+    links = f"[Explained here]({PAGES[name]}); [schema](../../{FOLDER}/{name}.schema.json)."
+    keys = table(("key", "kind", "meaning"), _keys(schema, schema.get("$defs", {}), deep=name in DEEP))
+    return f"\n## `{path}`\n\n{about[:1].upper()}{about[1:]}\n{links}\n\n{keys}"
+
+
+def _keys(
+    record: Mapping[str, Any], records: Mapping[str, Any], before: str = "", *, deep: bool
+) -> Iterator[tuple[str, str, str]]:
+    own = {key: value for key, value in record["properties"].items() if not key.endswith("+")}
+    for key, value in own.items():
+        required = " (required)" if key in record.get("required", ()) else ""
+        yield f"`{before}{key}`", f"{_kind(value)}{required}", value.get("description", "").replace("<", "&lt;")
+        inner = records.get(_record(value), {})
+        if deep and "properties" in inner and not before:
+            yield from _keys(inner, records, f"{key}.", deep=False)
+
+
+def _record(value: Mapping[str, Any]) -> str:
+    """Return the name of the record that a value is, or has in a list or map; empty if there is none."""
+    if "$ref" in value:
+        return str(value["$ref"]).rpartition("/")[2]
+    parts = (*value.get("anyOf", ()), *value.get("patternProperties", {}).values())
+    more = (part for key in ("items", "additionalProperties") if isinstance(part := value.get(key), dict))
+    return next(filter(None, map(_record, (*parts, *more))), "")
+
+
+def _kind(value: Mapping[str, Any]) -> str:
+    if "const" in value:
+        return f"`{value['const']}`"
+    if "enum" in value:
+        return " or ".join(f"`{word}`" for word in value["enum"])
+    if "anyOf" in value:
+        return " or ".join(dict.fromkeys(map(_kind, value["anyOf"])))
+    kind = str(value.get("type", "object"))
+    return _KINDS.get(kind, kind)
