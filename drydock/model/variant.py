@@ -569,7 +569,7 @@ class Variant(StackContents, ResolvedServing, Listed):
 
 
 class Profile(ResolvedServing):
-    """profile.json in the image: what the entrypoint knows about its own image. Rendered from the variant."""
+    """profile.json: what the entrypoint knows about its own image, in which it lies. Rendered from the variant."""
 
     schema_: Literal[1] = Field(alias="schema")
     variant: Identifier

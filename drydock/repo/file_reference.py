@@ -14,9 +14,9 @@ _HEAD = """# Files
     ./inv matrix --explain --target gaudi2      # each value of a row, and the file it is from
 
 The files that people write and tools read, each with its JSON Schema, which editors can complete and check by. A wrong
-key is an error with its place and the nearest right one. `KEY+` adds to a list of a lower layer. A key with a dot is
-one of the records in the key before it.
-Written by `./inv docs` from the schemas, and these by `./inv schema` from the records in `drydock/model/`.
+key is an error with its place and the nearest right one. `KEY+` adds to a list of a lower layer. `nodes[].name` is
+a key of each record in the list `nodes`, `variants.*.stack` of each in the map `variants`.
+Written by `./inv docs` from the schemas.
 """
 PAGES = {
     "project": "../project.md",
@@ -35,7 +35,7 @@ PAGES = {
 DEEP = ("project", "matrix", "lock", "proof", "bundle", "topology")
 """Files whose records are listed too; the records of others are many, and explained by their schema."""
 
-_KINDS = {"object": "map", "array": "list", "string": "text", "null": "nothing"}
+_KINDS = {"object": "map", "array": "list", "string": "text"}
 
 
 def page() -> str:
@@ -47,20 +47,26 @@ def page() -> str:
 def _file(name: str, schema: Mapping[str, Any]) -> str:
     path, _, about = schema["description"].partition(": ")
     links = f"[Explained here]({PAGES[name]}); [schema](../../{FOLDER}/{name}.schema.json)."
-    keys = table(("key", "kind", "meaning"), _keys(schema, schema.get("$defs", {}), deep=name in DEEP))
+    keys = table(("key", "kind", "default", "meaning"), _keys(schema, schema.get("$defs", {}), deep=name in DEEP))
     return f"\n## `{path}`\n\n{about[:1].upper()}{about[1:]}\n{links}\n\n{keys}"
 
 
 def _keys(
     record: Mapping[str, Any], records: Mapping[str, Any], before: str = "", *, deep: bool
-) -> Iterator[tuple[str, str, str]]:
+) -> Iterator[tuple[str, ...]]:
     own = {key: value for key, value in record["properties"].items() if not key.endswith("+")}
     for key, value in own.items():
-        required = " (required)" if key in record.get("required", ()) else ""
-        yield f"`{before}{key}`", f"{_kind(value)}{required}", value.get("description", "").replace("<", "&lt;")
+        default = "required" if key in record.get("required", ()) else _default(value.get("default"))
         inner = records.get(_record(value), {})
-        if deep and "properties" in inner and not before:
-            yield from _keys(inner, records, f"{key}.", deep=False)
+        meaning = value.get("description", inner.get("description", ""))
+        yield f"`{before}{key}`", _kind(value), default, meaning.replace("<", "&lt;")
+        if deep and "properties" in inner:
+            among = {"array": "[]", "object": ".*"}.get(value.get("type", ""), "")
+            yield from _keys(inner, records, f"{key}{among}.", deep=False)
+
+
+def _default(value: object) -> str:
+    return f"`{json.dumps(value)}`" if value and not isinstance(value, dict) else ""
 
 
 def _record(value: Mapping[str, Any]) -> str:
@@ -78,6 +84,6 @@ def _kind(value: Mapping[str, Any]) -> str:
     if "enum" in value:
         return " or ".join(f"`{word}`" for word in value["enum"])
     if "anyOf" in value:
-        return " or ".join(dict.fromkeys(map(_kind, value["anyOf"])))
+        return " or ".join(dict.fromkeys(_kind(part) for part in value["anyOf"] if part.get("type") != "null"))
     kind = str(value.get("type", "object"))
     return _KINDS.get(kind, kind)

@@ -297,7 +297,8 @@ def _options(variant: Variant) -> Iterator[tuple[str, str]]:
 
 _TOPOLOGY = """# Topologies: reference
 
-Written by `./inv docs`. [Several machines](../topology.md) explains how they are used.
+Written by `./inv docs`. [Several machines](../topology.md) explains how they are used, and
+[Files](files.md#topologyyaml) has the keys of a topology.yaml.
 """
 _CONNECTORS = """How prefill and decode servers exchange the KV cache: `--kv-transfer-config` of prefill, `kv_role` of
 decode. `kv_transfer` in `templates/` has the sources.
@@ -306,10 +307,8 @@ decode. `kv_transfer` in `templates/` has the sources.
 
 
 def topology(variants: Sequence[Variant]) -> str:
-    """Return the page of topologies: keys of the file, connectors, findings."""
-    keys = topology_tables.keys()
+    """Return the page of topologies: connectors, findings."""
     parts = {
-        "Keys of topology.yaml": table(next(keys), keys),
         "Connectors": _CONNECTORS + topology_tables.connectors(variants),
         "Findings": "".join(topology_tables.findings()),
     }

@@ -1,48 +1,15 @@
-"""The parts of docs/reference/topology.md: keys of the file, connectors, findings. Pure."""
+"""The parts of docs/reference/topology.md: connectors, findings. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from drydock.core.files import compact
-from drydock.model.record import Record
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.repo.schema import descriptions
-from drydock.topology import records
 from drydock.topology.findings import FINDINGS
 
 Row = tuple[str, ...]
-
-SECTIONS: tuple[tuple[str, type[Record]], ...] = (
-    ("", records.Topology),
-    ("nodes[].", records.Node),
-    ("groups[].", records.Group),
-    ("router.", records.Router),
-    ("network.", records.Network),
-    ("goals.", records.Goals),
-)
-_OF_SECTIONS = ("nodes", "groups", "router", "network", "goals")
-
-
-def keys() -> Iterator[Row]:
-    """Yield each key of a topology.yaml, its default, and what it means."""
-    yield ("key", "default", "meaning")
-    for prefix, record in SECTIONS:
-        texts = descriptions(record)
-        for name, field in record.model_fields.items():
-            if record is not records.Topology or name not in _OF_SECTIONS:
-                yield (
-                    f"`{prefix}{field.alias or name}`",
-                    _default(field.get_default(call_default_factory=True)),
-                    texts.get(name, ""),
-                )
-
-
-def _default(value: object) -> str:
-    if value is None or value in ((), {}):
-        return ""
-    return "required" if "Undefined" in repr(value) else f"`{value}`"
 
 
 def connectors(variants: Sequence[Variant]) -> str:
