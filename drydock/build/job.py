@@ -71,9 +71,9 @@ class Job:
 
     @cached_property
     def sources(self) -> dict[str, bytes]:
-        """Return the files of the build's own context: the committed Dockerfile and the rendered profile."""
+        """Return the files of the build's own context: the committed Dockerfile, and what is rendered for the image."""
         dockerfile = render.path_of(self.project, self.variant).read_bytes()
-        own = {render.DOCKERFILE: dockerfile, render.PROFILE: render.profile_text(self.variant).encode()}
+        own = {render.DOCKERFILE: dockerfile, **render.image_files(self.project, self.variant)}
         return own | render.own_files(self.project, self.variant)
 
     @property

@@ -1,4 +1,7 @@
-"""A variant → its Dockerfile, which is committed, and its profile.json. Pure, except for reading and writing files."""
+"""A variant → its Dockerfile, which is committed, and the files of its image that say what it is.
+
+Pure, except for reading and writing files.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 
 from drydock.build import quoting
 from drydock.build.quoting import Quoted
+from drydock.config.failures import read_failures
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import dumps, read_bounded
 from drydock.core.project import Project
@@ -26,7 +30,7 @@ VENV = "/opt/venv"
 PYTHON = f"{VENV}/bin/python3"
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
-DOCKERFILE, PROFILE = "Dockerfile", "profile.json"
+DOCKERFILE, PROFILE, FAILURES = "Dockerfile", "profile.json", "failures.json"
 USER = "10001:0"
 """The user of an image; any user in group 0 can run it."""
 OWN_FILES, OWN_CERTIFICATES = "project/files", "project/certificates"
@@ -58,6 +62,12 @@ def check(project: Project, variant: Variant, lock: Lock) -> None:
     difference = _difference(project, path_of(project, variant), dockerfile(project, variant))
     if difference:
         raise StaleError(difference, hint="change the matrix or the templates and run `./inv render`")
+
+
+def image_files(project: Project, variant: Variant) -> dict[str, bytes]:
+    """Return the files with what the entrypoint knows; they are not committed. Raises InputError."""
+    failures = dumps(dump(read_failures(project, variant.accelerator)))
+    return {PROFILE: profile_text(variant).encode(), FAILURES: failures.encode()}
 
 
 def profile_text(variant: Variant) -> str:

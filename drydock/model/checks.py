@@ -168,6 +168,36 @@ Findings = Annotated[
 ]
 
 
+Pattern = Annotated[Line, StringConstraints(min_length=6, pattern=r"^[^*]+(\*[^*]+)*$")]
+
+
+class Failure(Record):
+    """A failure by its symptom: how it shows in a log, why, and what to do. `explain` and docs/failures.md show it."""
+
+    symptom: Line = Field(description="Required: the line as it is printed.")
+    patterns: tuple[Pattern, ...] = ()
+    """Texts that a line with this symptom contains; * stands for any text."""
+    exits: tuple[Annotated[int, Field(ge=0, le=255)], ...] = ()
+    """Exit codes that mean it."""
+    cause: Line = Field(description="Required: what is the matter, one or two sentences.")
+    remedy: Line = Field(description="Required: what to do about it, with the command or setting.")
+    check: FindingId | None = None
+    """The finding that tells it before."""
+    source: Annotated[str, StringConstraints(pattern=r"^(https://[^\s<>()]+|docs/[a-z0-9/.#-]+)$")]
+    """Address of the vendor's page, issue or file that it is from, or a page of ours."""
+
+
+FailureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+
+
+class Failures(Record):
+    """templates/failures.yaml and templates/<accelerator>/failures.yaml, and failures.json in an image."""
+
+    failures: Mapping[FailureName, Failure] = {}
+    """By name, which is an anchor of docs/failures.md."""
+    translations: Translations = {}
+
+
 class Retired(Record):
     """A meaning of an id that is no longer used; the id is never used again."""
 

@@ -20,7 +20,7 @@ from drydock.config.mirrors import Mirrors
 from drydock.core.errors import StaleError
 from drydock.core.files import dumps, write_atomically
 from drydock.lock.proof import Proof
-from drydock.model.checks import AnyHost
+from drydock.model.checks import AnyHost, Failures
 from drydock.model.locked import Lock
 from drydock.model.project import ProjectFile
 from drydock.model.record import Record
@@ -30,6 +30,7 @@ from drydock.topology.records import Topology
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
     "bundle": Bundle,
+    "failures": Failures,
     "host": AnyHost,
     "lock": Lock,
     "matrix": Matrix,

@@ -60,7 +60,7 @@ def argv_of(
     project: Project, variant: Variant, words: Sequence[str], env: Mapping[str, str] = os.environ
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
-    profile = default_store().folder({}, {render.PROFILE: render.profile_text(variant).encode()}) / render.PROFILE
+    profile = default_store().folder({}, render.image_files(project, variant)) / render.PROFILE
     argv = [*_PYTHON, str(_image_side(project) / "entrypoints"), *words]
     passed = {name: value for name, value in env.items() if name in PASSED or name.lower().endswith("_proxy")}
     read_here = {KNOWN_MODELS: str(CONFIGURATIONS), HUB_CACHES: ":".join(_hub_caches(env))}

@@ -20,7 +20,8 @@ def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder
     files = folder / "images" / variant.id
     files.mkdir(parents=True)
     (files / render.DOCKERFILE).write_text(render.dockerfile(job.project, variant))
-    (files / render.PROFILE).write_text(render.profile_text(variant))
+    for name, content in render.image_files(job.project, variant).items():
+        (files / name).write_bytes(content)
     output = folder / "layout"
     output.mkdir()
     buildx.bake(plan.plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)
