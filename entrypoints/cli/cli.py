@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, NOT_KNOWN, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
@@ -334,6 +334,32 @@ def _write(option: str, path: str, text: str) -> None:
         ) from error
 
 
+def _explain(arguments: Arguments, env: Env) -> int:
+    import sys
+
+    from entrypoints.checks.symptoms import as_text, explain, read_tail, with_failures
+
+    known = with_failures(read_profile(env), _read_image_file(env, "failures.json") or {})
+    profile = _to_read(known, arguments, env)
+    text = " ".join(arguments.vllm)
+    if not text and sys.stdin and not sys.stdin.isatty():
+        text = read_tail(sys.stdin.buffer)
+    if not text.strip():
+        raise EntrypointError(USAGE, "explain: no line to explain", _LINES)
+    matches = explain(text, profile)
+    if arguments.options.json:
+        emit_json([each._asdict() for each in matches])
+    else:
+        emit(as_text(matches, profile.get("words") or {}))
+    if not matches:
+        say(f"drydock: explain: image {profile['variant']} knows no failure with these lines\n\nhint: {_ELSEWHERE}")
+    return OK if matches else NOT_KNOWN
+
+
+_LINES = "write explain 'LAST LINE', explain EXIT_CODE, or docker logs CONTAINER 2>&1 | docker run -i IMG explain"
+_ELSEWHERE = "the first ERROR of the log has the cause: give all of it to explain; run check; see docs/failures.md"
+
+
 def _facts(arguments: Arguments, env: Env) -> int:
     from entrypoints.core.records import to_json
 
@@ -456,6 +482,7 @@ _RUN = {
     "bench": _bench,
     "fabric": _fabric,
     "cache": _cache,
+    "explain": _explain,
     "health": _health,
     "version": _version,
     "help": _help,
@@ -500,14 +527,19 @@ def read_profile(env: Env) -> dict[str, Any]:
 
 
 def _profile_to_read(arguments: Arguments, env: Env) -> dict[str, Any]:
-    """Read the profile, with texts in the user's language; what programs read is English unless --lang says otherwise.
+    """Read the profile, with texts in the user's language. Raises USAGE."""
+    return _to_read(read_profile(env), arguments, env)
+
+
+def _to_read(profile: dict[str, Any], arguments: Arguments, env: Env) -> dict[str, Any]:
+    """Return a profile with texts in the user's language; what programs read is English unless --lang says otherwise.
 
     Raises USAGE.
     """
     from entrypoints.core.language import ENGLISH, in_language
 
     for_programs = arguments.options.json or arguments.options.fix_script or arguments.junit
-    return in_language(read_profile(env), arguments.language or (ENGLISH if for_programs else ""), env)
+    return in_language(profile, arguments.language or (ENGLISH if for_programs else ""), env)
 
 
 def read_packages(python: str) -> str:

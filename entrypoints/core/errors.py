@@ -25,6 +25,8 @@ STALLED = 11
 """vLLM was stopped while it made no progress, so requests were lost."""
 GROUP_ENDED = 12
 """Another of the hosts that serve together ended, or did not start."""
+NOT_KNOWN = 13
+"""`explain` knows nothing about what it read."""
 INTERNAL = 70
 """A defect in drydock's entrypoint: EX_SOFTWARE of sysexits.h. Not 1, with which vLLM ends after most errors."""
 
@@ -41,6 +43,7 @@ EXIT_CODES = {
     LIMITED: "the container's limit of memory or of processes ended vLLM",
     STALLED: "stopped while vLLM made no progress",
     GROUP_ENDED: "another of the hosts that serve together ended, or did not start",
+    NOT_KNOWN: "explain knows no failure with these lines",
     INTERNAL: "a defect of drydock's entrypoint",
 }
 """Any other code is vLLM's own, passed on. 128 + n means that signal n ended it."""

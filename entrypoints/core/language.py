@@ -11,8 +11,8 @@ ENGLISH = "en"
 FLAG = "--lang"
 LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """The first of these variables that is set names the language (POSIX, 8.2)."""
-_PARTS = ("checks", "findings", "settings", "caches", "recommended", "run")
-_SHOWN = ("text", "passed", "remediation", "because")
+_PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
+_SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
 Words = Mapping[str, str]
 """English text → the same in the user's language; empty for English."""

@@ -30,6 +30,7 @@ VERBS = {
     "bench": "Measure a server, or a model on this host, with vLLM's own benchmark",
     "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
+    "explain": "Print what a line of a log or an exit code means: explain 'LINE' (or the log on standard input)",
     "health": "Exit with 0 if the server is ready, for HEALTHCHECK and probes: [--status-port N | --url URL]",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
     "help": "Print this help",
@@ -58,7 +59,7 @@ class Option(NamedTuple):
 
 
 FLAGS: Mapping[str, Option] = {
-    "--json": Option("", ("plan", "check", "bench", "fabric", "facts", "version"), "Print JSON"),
+    "--json": Option("", ("plan", "check", "explain", "bench", "fabric", "facts", "version"), "Print JSON"),
     ONLY: Option("SEVERITIES", ("check",), f"Print findings of these severities only: {','.join(_SEVERITIES)}"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
     "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
@@ -73,7 +74,9 @@ FLAGS: Mapping[str, Option] = {
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
     LANG: Option(
-        "LANGUAGE", ("serve", "plan", "check", "warm"), "Language of findings: en or zh (default: the locale's)"
+        "LANGUAGE",
+        ("serve", "plan", "check", "warm", "explain"),
+        "Language of findings: en or zh (default: the locale's)",
     ),
     "--strict": Option("", ("serve",), "Do not start if a check is FAIL"),
     "--exec": Option("", ("serve",), "Replace the entrypoint by vLLM, without supervision"),

@@ -267,6 +267,8 @@ def _supervised(
     caches.close(patient=until_ready)
     if suspects:
         _repeat(end.cause, suspects)
+    if end.code:
+        say("what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain")
     remedies = profile.get("thresholds", {}).get("memory_remedies", {}).get("value", ())
     say(f"ended with exit code {end.code}: {end.cause}{advice(end, remedies)}")
     return end.code

@@ -60,6 +60,7 @@ def start(profile: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[
         text=True,
         check=False,
         timeout=60,
+        stdin=subprocess.DEVNULL,
         env={"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), **env},
     )
 
@@ -99,6 +100,29 @@ def test_findings_are_in_the_users_language_and_what_programs_read_is_not(profil
     assert "It is" in run(profile, "check", "--json", LANG="zh_CN.UTF-8").stdout
     assert "实测" in run(profile, "check", "--json", "--lang", "zh").stdout
     assert run(profile, "plan", "--lang", "fr").returncode == errors.USAGE
+
+
+def test_explain_reads_a_line_or_a_log_and_says_where_to_look_if_it_knows_nothing(profile: Path) -> None:
+    entry = {"patterns": ["boom at *"], "exits": [], "check": None, "cause": "It is broken.", "remedy": "Mend it."}
+    known = {"failures": {"boom": entry | {"source": "test"}}, "translations": {"zh": {"It is broken.": "坏了。"}}}
+    (profile.parent / "failures.json").write_text(json.dumps(known))
+    profile.write_text(json.dumps({**PROFILE, "translations": {"zh": {}}}))
+    piped = subprocess.run(
+        [sys.executable, "-I", "-S", str(PACKAGE), "explain", "--json"],
+        input=b"ok\n\x1b[31mboom at 0x1\x1b[0m\xff\n",
+        capture_output=True,
+        check=False,
+        env={"DRYDOCK_PROFILE": str(profile)},
+    )
+
+    assert run(profile, "explain", "boom at 0x2", "--lang", "zh").stdout.startswith("boom at 0x2\n        坏了。\n")
+    assert [(each["id"], each["line"]) for each in json.loads(piped.stdout)] == [("boom", "boom at 0x1\ufffd")]
+    unknown = run(profile, "explain", "all is well")
+    assert (unknown.returncode, unknown.stdout) == (errors.NOT_KNOWN, "")
+    assert "docs/failures.md" in unknown.stderr
+    empty = start(profile, "explain")
+    assert empty.returncode == errors.USAGE
+    assert "docker logs CONTAINER 2>&1 | docker run -i IMG explain" in empty.stderr
 
 
 @pytest.fixture

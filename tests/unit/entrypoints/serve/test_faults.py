@@ -179,6 +179,7 @@ def test_the_last_line_names_the_end(run: Run) -> None:
     server = run(stub={"dies_with": 3})
     assert server.exit_code() == 3
     assert "stub: RuntimeError: the model is broken" in server.said()
+    assert "what it means: docker logs CONTAINER 2>&1 | docker run -i IMG explain\n" in server.said()
     assert last_line(server) == (
         "drydock: ended with exit code 3: vLLM exited with 3 in phase import, without being asked to stop"
     )
@@ -194,7 +195,7 @@ def test_every_exit_code_of_an_end_is_in_the_table() -> None:
     codes = {errors.DIED, errors.LIMITED, errors.STALLED, errors.WRONG_ANSWER, errors.NOT_READY, errors.OK}
     assert codes <= errors.EXIT_CODES.keys()
     assert 1 not in errors.EXIT_CODES  # vLLM's own, after most errors
-    assert sorted(errors.EXIT_CODES) == [0, *range(2, 13), errors.INTERNAL]
+    assert sorted(errors.EXIT_CODES) == [0, *range(2, 14), errors.INTERNAL]
 
 
 # --- answers that are odd -------------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""Failures by symptom: each line is found by its own entry and no other, and each check that tells it before exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from drydock.build.render import profile
+from drydock.config.failures import read_failures
+from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.paths import ROOT
+from drydock.model.record import dump
+from entrypoints.checks.symptoms import explain, with_failures
+from entrypoints.core.errors import EXIT_CODES, NOT_KNOWN, OK
+from tests.support.cases import for_each
+
+VARIANTS = read_matrix(DRYDOCK)
+FINDINGS = {check.id for variant in VARIANTS for check in variant.checks}.union(*(each.findings for each in VARIANTS))
+PROFILES = {
+    variant.accelerator: with_failures(
+        dump(profile(variant)) | {"findings": {}, "checks": []}, dump(read_failures(DRYDOCK, variant.accelerator))
+    )
+    for variant in VARIANTS
+}
+"""One image of each accelerator, whose findings are left out: symptoms that contain an id match it too."""
+ENTRIES = [(name, failure) for known in PROFILES.values() for name, failure in known["failures"].items()]
+
+
+def matches() -> Iterator[tuple[str, str, list[str]]]:
+    for accelerator, known in PROFILES.items():
+        for name, failure in known["failures"].items():
+            yield accelerator, name, [match.id for match in explain(failure["symptom"], known)]
+
+
+@for_each(sorted(PROFILES), str)
+def test_a_symptom_is_explained_by_its_own_entry_only(accelerator: str) -> None:
+    wrong = {name: found for owner, name, found in matches() if owner == accelerator and found != [name]}
+
+    assert wrong == {}
+
+
+def test_the_check_that_tells_it_before_exists() -> None:
+    assert {failure["check"] for _, failure in ENTRIES} - FINDINGS - {None} == set()
+
+
+def test_every_exit_code_of_ours_has_an_entry() -> None:
+    common = PROFILES["router"]["failures"].values()
+
+    assert (
+        EXIT_CODES.keys() - {OK, NOT_KNOWN} == {code for each in common for code in each["exits"]} & EXIT_CODES.keys()
+    )
+
+
+def test_a_page_of_ours_that_is_a_source_exists() -> None:
+    ours = {str(failure["source"]).partition("#")[0] for _, failure in ENTRIES if failure["source"].startswith("docs/")}
+
+    assert [name for name in sorted(ours) if not (ROOT / name).is_file()] == []
+
+
+def test_an_entry_names_a_line_or_an_exit_code() -> None:
+    def empty(failure: dict[str, Any]) -> bool:
+        return not (failure["patterns"] or failure["exits"])
+
+    assert [name for name, failure in ENTRIES if empty(failure)] == []
