@@ -15,7 +15,7 @@ from drydock.core.project import Project
 from drydock.lock.proof import TIERS
 from drydock.model.caches import Cache
 from drydock.model.variant import Variant
-from drydock.repo import environment, pictures, reference, tables
+from drydock.repo import environment, failures, pictures, reference, tables
 from drydock.repo.markdown import table
 from drydock.run.machine import natural
 
@@ -35,6 +35,7 @@ def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
     found = {path: filled(path, own) for path, own in marked(project, variants, rows).items()}
     if (project / pictures.DEMO).is_file():
         found |= pictures.pages(project)
+    found |= failures.pages(project, variants)
     return found | reference.pages(project, variants, rows, read_retired(project))
 
 

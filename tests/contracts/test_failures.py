@@ -13,6 +13,7 @@ from drydock.core.paths import ROOT
 from drydock.model.record import dump
 from entrypoints.checks.symptoms import explain, with_failures
 from entrypoints.core.errors import EXIT_CODES, NOT_KNOWN, OK
+from tests.manuals.steps import anchors
 from tests.support.cases import for_each
 
 VARIANTS = read_matrix(DRYDOCK)
@@ -56,6 +57,11 @@ def test_a_page_of_ours_that_is_a_source_exists() -> None:
     ours = {str(failure["source"]).partition("#")[0] for _, failure in ENTRIES if failure["source"].startswith("docs/")}
 
     assert [name for name in sorted(ours) if not (ROOT / name).is_file()] == []
+
+
+@for_each(["docs/failures.md", "docs/zh/failures.md"], str)
+def test_the_page_has_an_anchor_for_every_entry(page: str) -> None:
+    assert {name for name, _ in ENTRIES} <= set(anchors((ROOT / page).read_text(encoding="utf-8")))
 
 
 def test_an_entry_names_a_line_or_an_exit_code() -> None:

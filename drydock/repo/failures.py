@@ -1,0 +1,127 @@
+"""Known failures → docs/failures.md, and the same page in each language that has texts. Pure, but for reading them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.config.failures import read_failures
+from drydock.core.project import Project
+from drydock.model.checks import Failure
+from drydock.model.variant import Variant
+from drydock.repo.reference import owners_of
+
+NAME = "failures.md"
+
+
+class _Labels(NamedTuple):
+    """What the page says in one language."""
+
+    title: str
+    common: str
+    fix: str
+    before: str
+    source: str
+    folder: str
+    """The page's folder below docs/."""
+
+
+_LABELS = {
+    "en": _Labels(
+        """# Failures by symptom
+
+    docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # or an exit code: explain 137
+    docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain
+
+`explain` finds the entries of this page that a line of a log or an exit code shows, of its image's accelerator and of
+any. It reads the last 64 KiB of standard input, and needs no device. The exit code is 13 if it knows nothing.
+
+Each entry has the line as it is printed, the cause, what to do, and where that is known from. *Before* names the
+finding with which `check` would have told it. Search this page for the words of your line.
+
+Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerator>/failures.yaml`.
+""",
+        "Any accelerator",
+        "**Fix:** {}",
+        "**Before:** {}",
+        "[Source]({})",
+        "",
+    ),
+    "zh": _Labels(
+        """# 按现象查找故障
+
+[English](../failures.md) · 中文
+
+    docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # 或退出码：explain 137
+    docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain
+
+`explain` 根据一行日志或退出码，找出本页中的条目：镜像所属加速器的，以及所有加速器共有的。它读取标准输入的最后 64 KiB，不需要设备。没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
+
+每个条目有打印出来的原文、原因、处理方法和依据。“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
+
+本页由 `./inv docs` 根据 `templates/failures.yaml` 和 `templates/<accelerator>/failures.yaml` 生成。
+""",
+        "所有加速器",
+        "**处理：**{}",
+        "**事前：**{}",
+        "[依据]({})",
+        "zh/",
+    ),
+}
+
+
+def pages(project: Project, variants: Sequence[Variant]) -> dict[Path, str]:
+    """Return each page with its text; none for a project that is not drydock itself. Raises InputError."""
+    if project.below:
+        return {}
+    docs = project / "docs"
+    return {docs / labels.folder / NAME: _page(project, variants, name) for name, labels in _LABELS.items()}
+
+
+def _page(project: Project, variants: Sequence[Variant], language: str) -> str:
+    labels, owners = _LABELS[language], owners_of(variants)
+    common = read_failures(project)
+    titles = {variant.accelerator: variant.title for variant in variants}
+    parts = [(labels.common, common.failures, common.translations.get(language, {}))]
+    for name, title in sorted(titles.items()):
+        known = read_failures(project, name)
+        own = {each: failure for each, failure in known.failures.items() if each not in common.failures}
+        parts += [(title, own, known.translations.get(language, {}))] if own else []
+    entries = (
+        f"\n## {title}\n{''.join(_entry(name, each, labels, words, owners) for name, each in own.items())}"
+        for title, own, words in parts
+    )
+    return labels.title + "".join(entries)
+
+
+def _entry(
+    name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
+) -> str:
+    up = "../" if labels.folder else ""
+    before = f"[{failure.check}]({up}{_place(failure.check, owners)})" if failure.check else ""
+    source = failure.source.removeprefix("docs/")
+    texts = (
+        _prose(words.get(failure.cause, failure.cause)),
+        labels.fix.format(_prose(words.get(failure.remedy, failure.remedy))),
+        labels.before.format(before) if before else "",
+        labels.source.format(source if source == failure.source else f"{up}{source}"),
+    )
+    return f"\n### {name}\n\n    {failure.symptom}\n\n" + "\\\n".join(text for text in texts if text) + "\n"
+
+
+def _place(number: str, owners: Mapping[str, str]) -> str:
+    prefix = number.partition("-")[0]
+    owner = owners.get(prefix)
+    return f"reference/{owner}.md#findings" if owner else f"reference/findings.md#{prefix.lower()}"
+
+
+def _prose(text: str) -> str:
+    """Return text as Markdown shows it, with what is between backticks as it is."""
+    return "".join(_escaped(text))
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for part in re.split("(`[^`]*`)", text):
+        yield part if part.startswith("`") else re.sub(r"([*<\[\]])", r"\\\1", part)
