@@ -64,8 +64,8 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
 本页由 `./inv docs` 根据 `templates/failures.yaml` 和 `templates/<accelerator>/failures.yaml` 生成。
 """,
         "所有加速器",
-        "**处理：**{}",
-        "**事前：**{}",
+        "**处理**：{}",
+        "**事前**：{}",
         "[依据]({})",
         "zh/",
     ),

@@ -8,15 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from drydock.build.render import profile
+from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.record import dump
 from entrypoints.checks.findings import COMPARISONS
+from entrypoints.checks.symptoms import with_failures
 from entrypoints.core.language import in_language
 from tests.support.cases import for_each
 
-PROFILES = [dump(profile(variant)) for variant in read_matrix(DRYDOCK)]
+PROFILES = [
+    with_failures(dump(profile(variant)), dump(read_failures(DRYDOCK, variant.accelerator)))
+    for variant in read_matrix(DRYDOCK)
+]
 COMMAND = re.compile(r"(docker run|sysctl|echo|cpupower|timedatectl|amd-smi|nvidia-smi) [^,;]*|\{use\}")
 """What needs no translation: a command without another word."""
 FIXED = re.compile(r"`[^`]+`|--[a-z-]+|/[A-Za-z][\w/.*-]+\w|\b[A-Z]+_[A-Z_]+\b|(?<![A-Za-z])\d+(?:\.\d+)*")
@@ -64,7 +69,7 @@ def test_every_text_has_its_translation_and_each_translation_a_text() -> None:
             said |= seen.asked
         known = translations(language)
         assert sorted(text for text in said if text and text not in known and not COMMAND.fullmatch(text)) == []
-        assert sorted(set(known) - said) == [], "left over in accelerator.zh.yaml or host.zh.yaml"
+        assert sorted(set(known) - said) == [], "left over in a file *.zh.yaml"
 
 
 @for_each(PAIRS, lambda pair: str(pair[0]))
