@@ -168,7 +168,17 @@ Findings = Annotated[
 ]
 
 
-Pattern = Annotated[Line, StringConstraints(min_length=6, pattern=r"^[^*]+(\*[^*]+)*$")]
+SHORTEST = 6
+"""Characters of a pattern; a shorter one would be in lines that mean something else."""
+
+
+def _searchable(pattern: str) -> str:
+    if len(pattern) < SHORTEST or not all(pattern.split("*")):
+        raise ValueError(f"expected at least {SHORTEST} characters, with text before, between and after each *")
+    return pattern
+
+
+Pattern = Annotated[Line, AfterValidator(_searchable)]
 
 
 class Failure(Record):

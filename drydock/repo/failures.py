@@ -57,7 +57,8 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
     docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # 或退出码：explain 137
     docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain
 
-`explain` 根据一行日志或退出码，找出本页中的条目：镜像所属加速器的，以及所有加速器共有的。它读取标准输入的最后 64 KiB，不需要设备。没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
+`explain` 根据一行日志或退出码，找出本页中的条目：镜像所属加速器的，以及所有加速器共有的。
+它读取标准输入的最后 64 KiB，不需要设备。没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
 
 每个条目有打印出来的原文、原因、处理方法和依据。“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
 
@@ -96,9 +97,7 @@ def _page(project: Project, variants: Sequence[Variant], language: str) -> str:
     return labels.title + "".join(entries)
 
 
-def _entry(
-    name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
-) -> str:
+def _entry(name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]) -> str:
     up = "../" if labels.folder else ""
     before = f"[{failure.check}]({up}{_place(failure.check, owners)})" if failure.check else ""
     source = failure.source.removeprefix("docs/")

@@ -50,11 +50,14 @@ def with_failures(profile: dict[str, Any], known: Mapping[str, Any]) -> dict[str
 
 
 def explain(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
-    """Return the failures and findings that are in a log, or in an exit code alone, in the order of their lines."""
+    """Return the failures and findings that are in a log, or in an exit code alone.
+
+    In the order of their lines; those of a warning come last, because a healthy start has some too.
+    """
     lines = _ESCAPE.sub("", text).strip().splitlines()
     if len(lines) == 1 and re.fullmatch(r"-?\d{1,3}", lines[0]):
         lines = [f"exit code {lines[0]}"]
-    return tuple(_matches(lines, profile))
+    return tuple(sorted(_matches(lines, profile), key=lambda match: "WARNING" in match.line))
 
 
 def _matches(lines: list[str], profile: Mapping[str, Any]) -> Iterator[Match]:

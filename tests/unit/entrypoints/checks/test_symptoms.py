@@ -48,15 +48,21 @@ def test_exit_codes_are_read_as_engines_write_them_and_ids_of_findings_are_known
     assert ids(text) == expected
 
 
-def test_a_log_is_explained_in_its_order_and_each_failure_once() -> None:
+def test_a_log_is_explained_in_its_order_warnings_last_and_each_failure_once() -> None:
     log = (
-        "INFO fine\n\x1b[1;31m(EngineCore pid=1) ERROR torch.OutOfMemoryError: CUDA \x1b[0mout of memory. Tried\n"
+        "WARNING: Found ulimit of 20000 and failed to increase it\nINFO fine\n"
+        "\x1b[1;31m(EngineCore pid=1) ERROR torch.OutOfMemoryError: CUDA \x1b[0mout of memory. Tried\n"
         "RuntimeError: Engine core initialization failed. See root cause above.\n"
         "CUDA out of memory\ndrydock: ended with exit code 9: it ended\n"
     )
     first, *more = explain(log, CUDA)
 
-    assert [first.id, *(match.id for match in more)] == ["cuda-out-of-memory", "cause-above", "exit-died"]
+    assert [first.id, *(match.id for match in more)] == [
+        "cuda-out-of-memory",
+        "cause-above",
+        "exit-died",
+        "too-many-files",
+    ]
     assert first.line == "(EngineCore pid=1) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried"
     assert first.page == "docs/failures.md#cuda-out-of-memory"
     assert f"{first.line}\n        {first.cause}\n" in as_text((first,), {})

@@ -1,0 +1,57 @@
+"""Failures by symptom lie over those of drydock, name by name; what could slow a search down or mislead is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from drydock.config.failures import read_failures
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+
+OWN = """failures:
+  our-proxy:
+    symptom: "403 from the proxy"
+    patterns: ["403 from the *proxy"]
+    cause: The proxy refuses.
+    remedy: Ask for access.
+    source: https://wiki.example/proxy
+translations: {zh: {The proxy refuses.: 代理拒绝。}}
+"""
+
+
+def project(folder: Path, text: str) -> Project:
+    (folder / "templates").mkdir()
+    (folder / "templates" / "failures.yaml").write_text(text, encoding="utf-8")
+    return Project(folder, (ROOT,))
+
+
+def test_a_project_adds_its_own_and_changes_one_by_its_name(tmp_path: Path) -> None:
+    found = read_failures(project(tmp_path, OWN + "  # more\n"), "cpu")
+
+    assert found.failures["our-proxy"].patterns == ("403 from the *proxy",)
+    assert {"vllm-error", "cpu-pipeline"} <= found.failures.keys()
+    assert found.translations["zh"]["The proxy refuses."] == "代理拒绝。"
+    assert "cuda-no-gpu" not in found.failures
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('"403 from the *proxy"', '"a"', "patterns[0]"),
+        ('"403 from the *proxy"', '"** proxy"', "patterns[0]"),
+        ('"403 from the *proxy"', '"two\\nlines"', "patterns[0]"),
+        ("https://wiki.example/proxy", "javascript:alert(1)", "source"),
+        ("https://wiki.example/proxy", "https://a b", "source"),
+        ("our-proxy:", "Our Proxy:", "Our Proxy"),
+        ("remedy:", "fix:", "remedy"),
+    ],
+)
+def test_an_entry_that_is_wrong_is_named(tmp_path: Path, old: str, new: str, named: str) -> None:
+    with pytest.raises(InputError, match=re.escape("templates/failures.yaml: ")) as said:
+        read_failures(project(tmp_path, OWN.replace(old, new)))
+
+    assert named in str(said.value)
