@@ -26,6 +26,15 @@ def labels(kind: NodeKind, devices: int, hosts: int = 1) -> dict[str, str]:
     return {**kind.labels, **({kind.shape: shape} if shape else {})}
 
 
+def architecture(variant: Variant) -> dict[str, str]:
+    """Return the label of nodes that can run an image of one platform; none for an image of several.
+
+    Source: Kubernetes, Well-Known Labels, Annotations and Taints.
+    """
+    platform, *others = variant.platforms
+    return {} if others else {"kubernetes.io/arch": platform.partition("/")[2]}
+
+
 def located(
     variant: Variant, target: str, request: RunRequest, wanted: Container, facts: Mapping[str, Any]
 ) -> Container:

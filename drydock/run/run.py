@@ -213,7 +213,8 @@ def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Con
     """Return the container of a manifest: with values for the user's variables, and the labels of its nodes."""
     wanted, selects = _with_values(wanted, known(variant)), bool(node_selectors.kinds(variant))
     facts = here.facts(variant, request.host) if request.host or (selects and wanted.native) else {}
-    return node_selectors.located(variant, target, request, wanted, facts) if selects else wanted
+    wanted = node_selectors.located(variant, target, request, wanted, facts) if selects else wanted
+    return wanted.model_copy(update={"nodes": {**wanted.nodes, **node_selectors.architecture(variant)}})
 
 
 # --- the API key ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Labels of the Kubernetes nodes that a pod selects: GKE's TPUs."""
+"""Labels of the Kubernetes nodes that a pod selects: GKE's TPUs, and the architecture."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from drydock.run.run import How
 from tests.unit.drydock.run.test_run import FakeHere
 
 ACCELERATOR, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
+AMD64 = {"kubernetes.io/arch": "amd64"}
 TPU = find(read_matrix(DRYDOCK), "tpu")
 
 
@@ -62,7 +63,7 @@ def test_a_recorded_host_tells_the_nodes_of_its_kind(
 ) -> None:
     spec, _ = manifest(tmp_path, capsys, "tpu", host=host)
 
-    assert spec["nodeSelector"] == {ACCELERATOR: accelerator, TOPOLOGY: topology}
+    assert spec["nodeSelector"] == {ACCELERATOR: accelerator, TOPOLOGY: topology, **AMD64}
     assert limit(spec) == count
 
 
@@ -89,18 +90,26 @@ def test_what_no_node_has_is_said_and_only_the_accelerator_is_selected(
 ) -> None:
     spec, said = manifest(tmp_path, capsys, "tpu-v6e", devices="0,1")
 
-    assert spec["nodeSelector"] == {ACCELERATOR: "tpu-v6e-slice"}
+    assert spec["nodeSelector"] == {ACCELERATOR: "tpu-v6e-slice", **AMD64}
     assert "no node of v6e has 2 devices, but 1 or 4 or 8: see --devices" in said
 
 
 def test_an_unknown_kind_of_node_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, said = manifest(tmp_path, capsys, "tpu")
 
-    assert "nodeSelector" not in spec
+    assert spec["nodeSelector"] == AMD64
     assert "nodeSelector: left out, because the nodes' devices are unknown (v4, v5e, v5p, v6e, v7x)" in said
     other, said = manifest(tmp_path, capsys, "gaudi2")
-    assert "nodeSelector" not in other
+    assert other["nodeSelector"] == AMD64
     assert "nodeSelector" not in said
+
+
+def test_an_image_of_one_platform_selects_its_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arm, _ = manifest(tmp_path, capsys, "cuda-arm64")
+    several, _ = manifest(tmp_path, capsys, "ascend")
+
+    assert arm["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
+    assert "nodeSelector" not in several
 
 
 def test_the_labels_are_valid_and_tell_the_kinds_apart() -> None:
