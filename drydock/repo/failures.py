@@ -101,13 +101,14 @@ def _entry(name: str, failure: Failure, labels: _Labels, words: Mapping[str, str
     up = "../" if labels.folder else ""
     before = f"[{failure.check}]({up}{_place(failure.check, owners)})" if failure.check else ""
     source = failure.source.removeprefix("docs/")
-    texts = (
-        _prose(words.get(failure.cause, failure.cause)),
+    facts = (
         labels.fix.format(_prose(words.get(failure.remedy, failure.remedy))),
         labels.before.format(before) if before else "",
         labels.source.format(source if source == failure.source else f"{up}{source}"),
     )
-    return f"\n### {name}\n\n    {failure.symptom}\n\n" + "\\\n".join(text for text in texts if text) + "\n"
+    cause = _prose(words.get(failure.cause, failure.cause))
+    listed = "".join(f"- {text}\n" for text in facts if text)
+    return f"\n### {name}\n\n    {failure.symptom}\n\n{cause}\n\n{listed}"
 
 
 def _place(number: str, owners: Mapping[str, str]) -> str:
