@@ -1,7 +1,8 @@
 """Writes what is expected of each recorded host: `python tests/support/hosts/expect.py`, then read the difference.
 
 facts.json, findings.json and plan.json: a plan for each model of models.py, or the error that there is none. A finding
-is written without what its check says of it in the profile.
+is written without what its check says of it in the profile. host.json is written as `facts --record` writes it, because
+most of them are edited by hand.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from entrypoints.core.errors import EntrypointError  # noqa: E402
 from entrypoints.core.records import Facts, to_json  # noqa: E402
 from entrypoints.facts.facts import probe  # noqa: E402
 from entrypoints.facts.record import FILE, open_host, parse_record  # noqa: E402
+from entrypoints.facts.record import dumps as recorded  # noqa: E402
 from entrypoints.host.commands import Commands  # noqa: E402
 from entrypoints.host.host import Host  # noqa: E402
 from entrypoints.model.read import ModelFacts  # noqa: E402
@@ -136,8 +138,9 @@ def _lines(value: Any, indent: str, key: str = "", *, deepest: int | None = None
 
 
 def main() -> None:
-    """Write every host's expectations."""
+    """Write every host's expectations, and the host itself as it is recorded."""
     for name in names():
+        (HOSTS / name / FILE).write_text(recorded(document(name)))
         for file, value in expected(name).items():
             (HOSTS / name / file).write_text(dumps(value, file))
 
