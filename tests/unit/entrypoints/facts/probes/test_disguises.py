@@ -63,7 +63,7 @@ DISGUISES: dict[str, Parse] = {
 def _understood() -> Iterator[tuple[str, Parse]]:
     for path in sorted(Path(SAMPLES).glob("*/*.txt")):
         name = f"{path.parent.name}/{path.name}"
-        for parse in PARSERS[path.parent.name]:
+        for parse in PARSERS.get(path.parent.name, ()):
             try:
                 parse(sample(name))
             except ValueError:
@@ -74,6 +74,10 @@ def _understood() -> Iterator[tuple[str, Parse]]:
 def _asked(result: Result, parse: Parse) -> tuple[Any, Host]:
     host = Host("/nowhere")
     return run_tool(host, lambda *_: result, ("tool",), parse), host
+
+
+def test_the_parsers_of_every_folder_of_samples_are_listed() -> None:
+    assert {path.parent.name for path in Path(SAMPLES).glob("*/*.txt")} == set(PARSERS), f"PARSERS in {__file__}"
 
 
 @pytest.mark.parametrize(("name", "parse"), tuple(_understood()), ids=lambda value: getattr(value, "__name__", value))
