@@ -40,7 +40,8 @@ class CutOff:
     """The second engine, without images; skips the test if namespaces cannot be created."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-"))  # short: a socket's path has at most 107 bytes
+        # Not in TMPDIR, which a benchmark sets: a socket's path has at most 107 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-", dir="/tmp"))
         if os.geteuid() != 0 or subprocess.run([*CUT, "true"], check=False).returncode:
             pytest.skip("only root can make a network namespace and start a second engine")
         (self.folder / "daemon.json").write_text(dumps(SETTINGS))
@@ -51,8 +52,9 @@ class CutOff:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         answers = ["docker", "--host", self.host, "version"]
         if not wait_for(lambda: subprocess.run(answers, capture_output=True, check=False).returncode == 0, 60):
+            said = (self.folder / "log").read_text()[-2000:]
             self.stop()
-            raise TimeoutError((self.folder / "log").read_text()[-2000:])
+            raise TimeoutError(said)
 
     @property
     def host(self) -> str:
