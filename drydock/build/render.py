@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 
 from drydock.build import quoting
 from drydock.build.quoting import Quoted
-from drydock.config.failures import read_failures
+from drydock.config.failures import failures_text
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import dumps, read_bounded
 from drydock.core.project import Project
@@ -66,7 +66,7 @@ def check(project: Project, variant: Variant, lock: Lock) -> None:
 
 def image_files(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return the files with what the entrypoint knows; they are not committed. Raises InputError."""
-    failures = dumps(dump(read_failures(project, variant.accelerator)))
+    failures = failures_text(project, variant.accelerator)
     return {PROFILE: profile_text(variant).encode(), FAILURES: failures.encode()}
 
 
