@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.config.failures import read_failures
+from drydock.config.failures import failures_text, read_failures
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -36,6 +36,13 @@ def test_a_project_adds_its_own_and_changes_one_by_its_name(tmp_path: Path) -> N
     assert {"vllm-error", "cpu-pipeline"} <= found.failures.keys()
     assert found.translations["zh"]["The proxy refuses."] == "代理拒绝。"
     assert "cuda-no-gpu" not in found.failures
+
+
+def test_an_image_gets_what_the_file_says_now(tmp_path: Path) -> None:
+    own = project(tmp_path, OWN)
+    assert "Ask for access." in failures_text(own, "cpu")
+    (tmp_path / "templates" / "failures.yaml").write_text(OWN.replace("Ask for access.", "Use the other."))
+    assert "Use the other." in failures_text(own, "cpu")
 
 
 @pytest.mark.parametrize(
