@@ -6,8 +6,8 @@ replaced; and a list whose key ends with `+` is added to the list below.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from functools import reduce
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
@@ -43,8 +43,28 @@ def _over(below: YamlDocument, above: YamlDocument) -> YamlDocument:
         return above
     changes = _Changes(set(), {})
     data = _tables(below.data, above.data, (), changes)
-    places = {path: place.within(below.name) for path, place in below.places.items()}
-    return YamlDocument(above.name, data, _places(places, above.places, changes))
+    return YamlDocument(above.name, data, _Places(below, above, changes))
+
+
+class _Places(Mapping[KeyPath, Position]):
+    """Positions of what two documents make, computed when one is asked for: few commands report any."""
+
+    def __init__(self, below: YamlDocument, above: YamlDocument, changes: _Changes) -> None:
+        self._below, self._above, self._changes = below, above, changes
+
+    @cached_property
+    def _all(self) -> dict[KeyPath, Position]:
+        below = {path: place.within(self._below.name) for path, place in self._below.places.items()}
+        return _places(below, self._above.places, self._changes)
+
+    def __getitem__(self, path: KeyPath) -> Position:
+        return self._all[path]
+
+    def __iter__(self) -> Iterator[KeyPath]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
 
 def _tables(below: Mapping[str, Any], above: Mapping[str, Any], path: KeyPath, changes: _Changes) -> dict[str, Any]:
