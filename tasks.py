@@ -351,11 +351,10 @@ def build(
     """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.publish import foundations as shared
     from drydock.repo import building
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    pull = shared.puller(foundations_of(foundations), (key, identity, issuer, trusted_root), insecure=insecure)
+    pull = building.puller(foundations_of(foundations), (key, identity, issuer, trusted_root), insecure=insecure)
     how = building.RowOptions(options, building.builders(builder), no_cache, locked, supplied, stand_ins, pull)
     building.build(here(), building.Which(target, root, all_locked, changed_since), how, json=json)
 

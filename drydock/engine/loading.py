@@ -95,7 +95,7 @@ def holds(image: str, digest: str) -> bool:
 
 def tag_latest(image: str) -> None:
     """Move the tag `latest` of an image's repository to it."""
-    docker.from_env().images.get(image).tag(image.rpartition(":")[0], "latest")
+    docker.from_env().api.tag(image, image.rpartition(":")[0], "latest")
 
 
 def remove(name: str) -> bool:

@@ -68,6 +68,15 @@ def builders(text: str) -> tuple[str, ...]:
     return tuple(_words(text, "--builder"))
 
 
+def puller(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | None:
+    """Return what is asked for foundations; None if no option names any. Raises InputError."""
+    if not (registry or insecure or any(trust_in)):
+        return None
+    from drydock.publish import foundations  # noqa: PLC0415 - it imports what pushes, signs and describes images
+
+    return foundations.puller(registry, trust_in, insecure=insecure)
+
+
 def _words(text: str, option: str) -> list[str]:
     """Split at commas, each word once. Raises InputError for an empty one."""
     words = [word.strip() for word in text.split(",")] if text else []
