@@ -1019,7 +1019,6 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
     help={
         "kind": "unit, golden, fuzz, engine, packages, topology, cluster or ci [default: the first four]",
         "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
-        "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
         "installed": "test this checkout's wheel, installed in an environment of its own",
     }
@@ -1028,14 +1027,13 @@ def test(
     _: Context,
     kind: str = "",  # noqa: PT028 - no test
     all: bool = False,  # noqa: A002, PT028 - the option's name
-    packages: bool = False,  # noqa: PT028
     record: bool = False,  # noqa: PT028
     installed: bool = False,  # noqa: PT028
 ) -> None:
     """Run the linters and the tests: about 20 minutes on two cores."""
     from drydock.repo import quality
 
-    quality.run_tests(ROOT, "packages" if packages else kind, every=all, record=record, wheel=installed)
+    quality.run_tests(ROOT, kind, every=all, record=record, wheel=installed)
 
 
 @verb(

@@ -1,4 +1,4 @@
-"""Images built from the real packages, where these can be had: gigabytes, so on demand (`./inv test --packages`).
+"""Images built from the real packages, where these can be had: gigabytes, so on demand (`./inv test --kind packages`).
 
 What a variant's packages prove: they install without network on a Debian base, they import together, and vLLM's own
 parser tells its flags. Without the device nothing is served. Every image and its layers are removed afterwards.
