@@ -11,6 +11,7 @@ from typing import Any
 from drydock.build.render import profile_text
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
+from drydock.run.standins import CONFIG
 from entrypoints.checks.findings import tell
 from entrypoints.core.records import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
 
@@ -138,18 +139,6 @@ def with_threads(plain: Facts, count: int) -> Facts:
         for node in plain.nodes
     )
     return plain._replace(cpus=cpus, nodes=nodes)
-
-
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 512,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 2048,
-    "dtype": "bfloat16",
-}
 
 
 def write_model(folder: Path, config: Mapping[str, Any] = CONFIG, elements: int = 1024) -> Path:

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.run.standins import CONFIG
 from entrypoints.cli import cli
 from entrypoints.core import errors
 from tests.support import terminal
 from tests.support.hosts import expect
 from tests.support.loopback import Loopback
-from tests.support.sample import CONFIG, PROFILE, check, write_model
+from tests.support.sample import PROFILE, check, write_model
 from tests.support.unknown import UNKNOWN, VALUE
 
 PACKAGE = Path(cli.__file__).parent.parent

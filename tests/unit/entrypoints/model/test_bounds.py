@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.files import FILE_AT_MOST, parse_json
@@ -24,7 +25,7 @@ from entrypoints.model.revision import read_revision
 from entrypoints.model.weights import parse_beginning, parse_total_size
 from tests.support.damage import fuzz, survives_damage
 from tests.support.fake_registry import Answer, Fake
-from tests.support.sample import CONFIG, write_model
+from tests.support.sample import write_model
 
 MIB = b" " * (1 << 20)
 INDEX = "model.safetensors.index.json"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drydock.run.standins import CONFIG
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
-from tests.support.sample import CONFIG
 
 LLAMA = {**CONFIG, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
 DEEPSEEK = {

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.hub import parse_hub, snapshot
 from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
-from tests.support.sample import CONFIG, write_model, write_safetensors
+from tests.support.sample import write_model, write_safetensors
 
 FULL = {**CONFIG, "vocab_size": 1000, "intermediate_size": 1024, "tie_word_embeddings": False}
 ESTIMATE = 2 * 1000 * 512 + 4 * (2 * 512 * 64 * (8 + 4) + 3 * 512 * 1024)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.read import read_model
 from entrypoints.model.weights import Weights
-from tests.support.sample import CONFIG, write_model, write_safetensors
+from tests.support.sample import write_model, write_safetensors
 
 
 def refused(name: str | Path) -> str:

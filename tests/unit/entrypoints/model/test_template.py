@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.read import read_model
 from entrypoints.model.template import own_template
-from tests.support.sample import CONFIG, write_model
+from tests.support.sample import write_model
 
 LLAMA = {**CONFIG, "architectures": ["LlamaForCausalLM"]}
 
