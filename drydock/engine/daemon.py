@@ -139,8 +139,17 @@ def buildkit_version(builder: str | None = None) -> str:
 
 def platforms(builder: str | None = None) -> frozenset[str]:
     """Return the platforms that the nodes of a builder have, their own and emulated. Raises EngineError."""
-    text = run(["docker", "buildx", "inspect", "--bootstrap", *([builder] if builder else [])])
+    inspect, of = ["docker", "buildx", "inspect"], [builder] if builder else []
+    text = run([*inspect, "--bootstrap", *of])
+    if "\nPlatforms:" not in text:  # buildx gives up on what took longer than 20 s to start, though it runs now
+        text = run([*inspect, *of])
     lines = re.findall(r"^Platforms:(.*)$", text, re.MULTILINE)
+    if not lines:
+        said = re.search(r"^(?:Error|Status):\s*(.+)$", text, re.MULTILINE)
+        raise EngineError(
+            f"builder {builder or 'default'}: none of its nodes answers: {said[1] if said else 'it has none'}",
+            hint=f"docker buildx inspect --bootstrap {builder or ''}".rstrip(),
+        )
     return frozenset(name.strip(" *") for line in lines for name in line.split(",")) - {""}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,42 @@ def test_a_missing_command_is_an_engine_error() -> None:
 def test_the_error_of_a_failing_command_has_its_last_line() -> None:
     with pytest.raises(daemon.EngineError, match="exit 3: the reason"):
         daemon.run(["sh", "-c", "echo noise >&2; echo the reason >&2; exit 3"])
+
+
+@pytest.fixture
+def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Return what sets the answers of `buildx inspect`: the one of its start, and a later one."""
+
+    def answers(first: str, later: str) -> None:
+        fake = tmp_path / "docker"
+        fake.write_text(f'#!/bin/sh\n[ "$3" = --bootstrap ] && printf "{first}" || printf "{later}"\n')
+        fake.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return answers
+
+
+LATE = "Name:   kube\\nError:  context deadline exceeded\\n"
+"""What buildx prints, and ends well, if the builder started and that took longer than 20 seconds."""
+READY = "Name:   kube\\n\\nNodes:\\nName:   kube0\\nStatus: running\\nPlatforms:  linux/amd64*, linux/arm64\\n"
+
+
+def test_a_builder_that_starts_slowly_has_the_platforms_of_its_nodes(inspected: Callable[[str, str], None]) -> None:
+    inspected(LATE, READY)
+
+    assert daemon.platforms("kube") == {"linux/amd64", "linux/arm64"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(LATE, "context deadline exceeded"), ("Nodes:\\nStatus: inactive\\n", "inactive")]
+)
+def test_a_builder_without_a_node_that_answers_is_an_error(
+    inspected: Callable[[str, str], None], text: str, reason: str
+) -> None:
+    inspected(text, text)
+
+    with pytest.raises(EngineError, match=f"builder kube: none of its nodes answers: {reason}"):
+        daemon.platforms("kube")
 
 
 def test_waiting_ends_when_the_condition_holds() -> None:
