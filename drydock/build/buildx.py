@@ -238,8 +238,8 @@ def _error(code: int, lines: Sequence[str], hint: str) -> DrydockError:
         or "connection reset" in text
     ):
         return EngineError(
-            "docker buildx: lost connection to the Docker engine during the build",
-            hint="start it with `./inv engine`, then build again",
+            "docker buildx: lost connection to the engine, or to the builder, during the build",
+            hint="start the engine with `./inv engine` (`docker buildx ls` shows builders), then build again",
         )
     if unread := re.search(rf"{UNREAD} for (\S+): (.+)", text):
         return _missing_image(unread[1], unread[2], text)
