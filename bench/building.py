@@ -37,11 +37,14 @@ NOTES = {
         "flags. The rest is BuildKit compressing all layers, once: each step sets the time stamps of what it writes."
     ),
     EDITED: (
-        "BuildKit and the engine take half of it. The rest reads the kept foundation whole, so that a damaged one is "
-        "made again, and asks the engine what it has. The goal is 1.5 times what BuildKit and the engine take."
+        "BuildKit and the engine take most of it. While BuildKit works, the kept foundation is read whole, so that a "
+        "damaged one is made again."
     ),
     NOTHING: "The other figure includes process start, drydock's does not; see the next row.",
-    PROCESS: "The lower limit is 0.3 s, for starting Python and importing the matrix reader and the engine's client.",
+    PROCESS: (
+        "The lower limit is 0.41 s: 0.25 s for Python with the libraries of command line, records and engine, and "
+        "0.16 s for reading and checking the matrix. The goal is 1.5 times that."
+    ),
 }
 
 
@@ -70,7 +73,7 @@ def _small(builds: _Builds, rounds: int) -> list[Measurement]:
     return [
         _row(EDITED, "plain, after an edit of its script", _at_most(0.3), (edited["ours"], edited["plain"])),
         _row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
-        _row(PROCESS, BUILDX, _at_most(1.6), (again["process"], again["plain"])),
+        _row(PROCESS, BUILDX, _at_most(2.0), (again["process"], again["plain"])),
     ]
 
 

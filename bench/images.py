@@ -18,7 +18,7 @@ from drydock.build import build, buildx, foundation
 from drydock.build.job import Job, prepare
 from drydock.build.steps import run as run_steps
 from drydock.config.project import DRYDOCK
-from drydock.core.errors import BuildError, EngineError
+from drydock.core.errors import EngineError
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
 from drydock.oci.layout_diff import decompressed
@@ -122,8 +122,6 @@ def make_foundation(of: Ours, output: Path) -> None:
 
 def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = None, *, no_cache: bool = False) -> None:
     """Build drydock's image into an OCI layout as `build` does, on an existing foundation."""
-    if not oci.sound(below):  # `build` checks this each time too
-        raise BuildError(f"{below}: incomplete OCI layout", hint="run `./inv build --target cpu --no-cache`")
     output.mkdir(parents=True)
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
     steps = foundation.complete(build.bake_file(of.job, contexts, output), output, below)

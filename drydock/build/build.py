@@ -200,7 +200,7 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
         origin = "loaded from a bundle of" if (job.layout / ATTACHED).is_dir() else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
-    have_foundation = not no_cache and oci.sound(job.foundation)
+    have_foundation = not no_cache and oci.sized(job.foundation)
     if pull and may_pull and not (no_cache or have_foundation):
         have_foundation = pull(job)
         clock.lap("pull")
@@ -225,8 +225,14 @@ def _make_layout(job: Job, clock: Clock, *, no_cache: bool, may_pull: bool, pull
             own = plan.plan(job.variant, job.lock, job.platform, contexts, job.context, temporary, exported=exported)
             yield from foundation.make(own, temporary)
         clock.lap("foundation")
-    with whole_folder(job.layout, replace=True) as temporary:
-        yield from foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation)
+    try:
+        with whole_folder(job.layout, replace=True) as temporary:
+            yield from foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation)
+    except foundation.DamagedError:
+        log(f"{job.variant.id}: {job.foundation} is damaged: a layer was changed on the disk")
+        shutil.rmtree(job.foundation)
+        yield from _make_layout(job, clock, no_cache=no_cache, may_pull=may_pull, pull=pull)
+        return
     clock.lap("build")
     if job.recorded_digest not in (None, oci.read_digest(job.layout)):
         log(

@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ REST = "\nFROM base AS entrypoint\n"
 """The line of a Dockerfile that ends the foundation."""
 BASE_CONFIG = "containerimage.base.config"
 """Tells an export which layers are the base's. The Dockerfile frontend sets it for images, not for stages."""
+
+
+class DamagedError(Exception):
+    """A layer of the foundation was changed on the disk."""
 
 
 def recipe(dockerfile: str) -> str:
@@ -56,7 +61,10 @@ def make(plan: Mapping[str, Any], layout: Path) -> Steps[None]:
 
 
 def complete(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[None]:
-    """Build a plan of one target into the folder `layout`, on top of an existing foundation."""
+    """Build a plan of one target into the folder `layout`, on top of a foundation that is `oci.sized`.
+
+    Raises DamagedError: its layers are hashed while BuildKit works, which does not read them.
+    """
     edited = copy.deepcopy(dict(plan))
     (target,) = edited["target"].values()
     config = oci.read_config(foundation)
@@ -65,7 +73,11 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[N
     written = template(f'"{BASE_CONFIG}={base}",dest={layout}')
     target["output"] = [f"{_export(target)},{written}"]
     _seed(layout, foundation)
-    yield edited
+    with ThreadPoolExecutor(max_workers=1) as other:
+        sound = other.submit(oci.sound, foundation)
+        yield edited
+    if not sound.result():
+        raise DamagedError
     if not _settle(layout, foundation):
         log("this BuildKit changes the times of files in its base image: building without the kept foundation")
         _empty(layout)

@@ -46,11 +46,11 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
         except EngineError as error:
             log(f"{error}; sending all blobs")
         else:
-            if is_whole(oci.read_digest(layout)):
+            if is_whole(oci.read_digest(layout), reference):
                 return
     _check(layout, ())
     send(layout, reference, ())
-    if not is_whole(oci.read_digest(layout)):
+    if not is_whole(oci.read_digest(layout), reference):
         raise EngineError(
             f"docker load {reference}: the engine accepted {oci.read_digest(layout)}, but lacks parts of it",
             hint=f"docker image rm {reference}, then run the same command again",
@@ -66,12 +66,12 @@ def _check(layout: Path, present: Collection[str]) -> None:
         )
 
 
-def is_whole(digest: str) -> bool:
-    """Tell whether the engine has every blob of an image; true if the engine cannot tell.
+def is_whole(digest: str, image: str) -> bool:
+    """Tell whether the engine has every blob of an image of this name and digest; true if the engine cannot tell.
 
     `docker load` accepts an archive that lacks blobs without an error.
     """
-    complete = _all_complete_manifests()
+    complete = _all_complete_manifests(image)
     return complete is None or digest in complete
 
 
@@ -122,10 +122,10 @@ def held(layouts: Iterable[Path]) -> frozenset[str]:
     return frozenset(blobs)
 
 
-def _all_complete_manifests() -> frozenset[str] | None:
-    """Return the manifests of which the engine has every blob; None if the engine cannot tell."""
+def _all_complete_manifests(name: str | None = None) -> frozenset[str] | None:
+    """Return the manifests of all images, or of one, of which the engine has every blob; None if it cannot tell."""
     manifests: set[str] = set()
-    for image in _images():
+    for image in _images(name):
         complete = _complete_manifests(image)
         if complete is None:
             return None

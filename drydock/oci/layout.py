@@ -91,24 +91,27 @@ def descriptors(folder: Path) -> list[dict[str, Any]]:
 
 
 def sized(folder: Path) -> bool:
-    """Tell whether a layout has its manifest, and config and layers of the listed sizes; reads no layer."""
+    """Tell whether a layout has its manifest and config, and layers of the listed sizes; reads no layer."""
     return _holds(folder, lambda path, item: path.stat().st_size == item["size"])
 
 
 def sound(folder: Path, unread: Collection[str] = ()) -> bool:
     """Tell whether a layout has its manifest, config and layers, and each but the `unread` matches its digest."""
-    return _holds(folder, lambda path, item: item["digest"] in unread or file_sha256(path) == item["digest"][7:])
+    return _holds(folder, lambda _, item: item["digest"] in unread or _matches(folder, item["digest"]))
 
 
 def _holds(folder: Path, fits: Callable[[Path, Mapping[str, Any]], bool]) -> bool:
-    """Tell whether the index names one manifest by its true digest, and each of its blobs fits its descriptor."""
+    """Tell whether manifest and config match their digests, and each blob fits its descriptor."""
     try:
-        digest = read_digest(folder)
-        if file_sha256(blob(folder, digest)) != digest[7:]:
+        if not (_matches(folder, read_digest(folder)) and _matches(folder, read_manifest(folder)["config"]["digest"])):
             return False
         return all(fits(blob(folder, item["digest"]), item) for item in descriptors(folder))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whatever damaged JSON leads to
         return False
+
+
+def _matches(folder: Path, digest: str) -> bool:
+    return file_sha256(blob(folder, digest)) == digest.removeprefix("sha256:")
 
 
 def intact(folder: Path) -> bool:

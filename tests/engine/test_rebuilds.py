@@ -97,7 +97,7 @@ def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, 
     loading.load(second.layout, names[1], [first.layout])
 
     assert set(layers(first.layout)) <= held
-    assert loading.is_whole(second.said.digest)
+    assert loading.is_whole(second.said.digest, names[1])
     said = run_to_end(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"])
     assert said == b"# edit 1\n"
 
@@ -108,10 +108,10 @@ def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(tmp_path: P
     digest = oci.write_layout(layout, tmp_path / "layer.tar", "linux/amd64", 0, "tests")
     with contextlib.suppress(EngineError):  # some engines say that blobs are missing
         loading.send(layout, names[0], set(layers(layout)))
-    assert not loading.is_whole(digest)
+    assert not loading.is_whole(digest, names[0])
 
     loading.load(layout, names[0])
-    assert loading.is_whole(digest)
+    assert loading.is_whole(digest, names[0])
 
 
 def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Rebuilt, second: Rebuilt) -> None:

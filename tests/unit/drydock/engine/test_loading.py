@@ -42,11 +42,11 @@ def test_a_damaged_layout_is_not_sent(layout: Path, sent: list[Path]) -> None:
 def test_an_image_that_the_engine_has_in_part_is_not_loaded(
     layout: Path, sent: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "is_whole", lambda _: False)
+    monkeypatch.setattr(loading, "is_whole", lambda *_: False)
     with pytest.raises(EngineError, match=f"accepted {oci.read_digest(layout)}, but lacks parts of it"):
         loading.load(layout, "drydock/cpu:1")
     assert sent == [layout]
-    monkeypatch.setattr(loading, "is_whole", lambda digest: digest == oci.read_digest(layout))
+    monkeypatch.setattr(loading, "is_whole", lambda digest, _: digest == oci.read_digest(layout))
     loading.load(layout, "drydock/cpu:1")
 
 
