@@ -3,8 +3,9 @@
 The Dockerfile's stage `foundation`, with everything from wheels and vendors, is exported by itself. Later builds use
 that layout in place of the stage, as the image named by FROM: they need neither BuildKit's cache nor the wheels, and
 BuildKit copies its layers without reading them. The result is bit for bit the image that the plan builds in one run;
-`verify` compares them. Where a project's own lines make the export set times (`plan.export`), it does so only above the
-foundation; in one run, the layers below would be described as changed, too.
+`verify` compares them. One text in it is made the same for all versions of BuildKit. Where a project's own lines make
+the export set times (`plan.export`), it does so only above the foundation; in one run, the layers below would be
+described as changed, too.
 
 Sources: Dockerfile reference, FROM, on named contexts that replace a stage; BuildKit's
 exporter/containerimage/writer.go (rewriteRemoteWithEpoch) on which layers it keeps, and exporter/oci/export.go on
@@ -82,6 +83,8 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path) -> Steps[N
         log("this BuildKit changes the times of files in its base image: building without the kept foundation")
         _empty(layout)
         yield plan
+    _settle_history(layout)
+    _sweep(layout)
 
 
 def _export(target: Mapping[str, Any]) -> str:
@@ -96,7 +99,7 @@ def _seed(layout: Path, foundation: Path) -> None:
 
 
 def _settle(layout: Path, foundation: Path) -> bool:
-    """Describe the foundation's layers as an export in one run does, and remove blobs that the layout does not name.
+    """Describe the foundation's layers as an export in one run does.
 
     The difference is an annotation which says that their times were changed. Returns false if the layers differ.
     """
@@ -105,21 +108,67 @@ def _settle(layout: Path, foundation: Path) -> bool:
     if [layer["digest"] for layer in manifest["layers"]] != [layer["digest"] for layer in (*below, *above)]:
         return False
     manifest["layers"] = [*below, *above]
-    _write_manifest(layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode())  # as BuildKit formats it
+    _write_manifest(layout, manifest)
+    return True
+
+
+def _settle_history(layout: Path) -> None:
+    """Write the healthcheck into the image's history as BuildKit does before 0.30: later ones word it differently."""
+    manifest, config = oci.read_manifest(layout), oci.read_config(layout)
+    check = config.get("config", {}).get("Healthcheck", {})
+    steps = [step.get("created_by", "") for step in config["history"]]
+    found = next((text for text in reversed(steps) if text.startswith("HEALTHCHECK ")), "")
+    if not found or check.keys() != {"Test", *TIMES}:
+        return
+    times = " ".join(f'"{_duration(check[name])}"' for name in TIMES)
+    wanted = f"HEALTHCHECK &{{[{' '.join(map(json.dumps, check['Test']))}] {times} '\\x00'}}"
+    before, middle, after = oci.blob(layout, manifest["config"]["digest"]).read_bytes().rpartition(_in_json(found))
+    if middle and found != wanted:
+        manifest["config"] |= _write(layout, before + _in_json(wanted) + after)
+        _write_manifest(layout, manifest)
+
+
+TIMES = ("Interval", "Timeout", "StartPeriod", "StartInterval")
+"""Keys of a healthcheck, in nanoseconds. Source: moby/buildkit, dockerfile2llb/convert.go, dispatchHealthcheck."""
+
+
+def _duration(nanoseconds: int) -> str:
+    """Return whole seconds as Go prints them: 10s, 2m0s, 1h0m0s."""
+    minutes, seconds = divmod(nanoseconds // 10**9, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
+def _in_json(text: str) -> bytes:
+    """Return a string as Go writes it into JSON."""
+    text = json.dumps(text, ensure_ascii=False)
+    for character in "&<>":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode()
+
+
+def _sweep(layout: Path) -> None:
+    """Remove blobs that a layout does not name."""
     wanted = {item["digest"].removeprefix("sha256:") for item in oci.descriptors(layout)}
     for blob in (layout / "blobs" / "sha256").iterdir():
         if blob.name not in wanted:
             blob.unlink()
-    return True
 
 
-def _write_manifest(layout: Path, manifest: bytes) -> None:
+def _write_manifest(layout: Path, manifest: Mapping[str, Any]) -> None:
     """Write a manifest, and name it in the layout's index."""
-    digest, index = f"sha256:{hashlib.sha256(manifest).hexdigest()}", layout / "index.json"
+    written = _write(layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode())  # as BuildKit formats it
+    index = layout / "index.json"
     content = loads(index.read_bytes())
-    content["manifests"][0] |= {"digest": digest, "size": len(manifest)}
-    oci.blob(layout, digest).write_bytes(manifest)
+    content["manifests"][0] |= written
     index.write_text(json.dumps(content, separators=(",", ":")))
+
+
+def _write(layout: Path, data: bytes) -> dict[str, Any]:
+    """Write a blob; return its digest and size, as a descriptor has them."""
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    oci.blob(layout, digest).write_bytes(data)
+    return {"digest": digest, "size": len(data)}
 
 
 def _empty(folder: Path) -> None:

@@ -17,6 +17,17 @@ from tests.support import layouts
 
 EPOCH = "1795219200"
 BASE = b"base"
+CONFIG = {
+    "Healthcheck": {
+        "Test": ["CMD", "python3", "health"],
+        "Interval": 10 * 10**9,
+        "Timeout": 90 * 10**9,
+        "StartPeriod": 7200 * 10**9,
+        "StartInterval": 2 * 10**9,
+    }
+}
+HEALTHCHECK = r"""HEALTHCHECK &{["CMD" "python3" "health"] "10s" "1m30s" "2h0m0s" "2s" '\x00'}"""
+"""As BuildKit 0.25 words it."""
 MEDIA_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
 
 
@@ -32,6 +43,7 @@ class BuildKit:
         self.rewritten: list[bytes] = []
         self.sent: list[bytes] = []
         self.heeds_base = True
+        self.healthcheck = HEALTHCHECK
         self.asked: list[Mapping[str, object]] = []
 
     def __call__(self, plan: Mapping[str, Any], **how: object) -> None:
@@ -60,8 +72,8 @@ class BuildKit:
             if diverged:
                 self.rewritten.append(layer)
                 described[-1]["annotations"] = {"buildkit/rewritten-timestamp": EPOCH}
-        steps = [{"created_by": "RUN a && b > c"}] * len(described)
-        text = layouts.dumped({"history": steps, "rootfs": {"diff_ids": unpacked, "type": "layers"}})
+        steps = [*[{"created_by": "RUN a && b > c"}] * len(described), {"created_by": self.healthcheck}]
+        text = layouts.dumped({"config": CONFIG, "history": steps, "rootfs": {"diff_ids": unpacked, "type": "layers"}})
         config = {"mediaType": "config", **self._send(folder, text.replace(b"&", rb"\u0026"))}
         layouts.name(folder, {"schemaVersion": 2, "config": config, "layers": described})
 

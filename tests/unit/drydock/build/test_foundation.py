@@ -90,6 +90,13 @@ def test_a_buildkit_that_rewrites_its_base_builds_in_one_go(buildkit: BuildKit, 
     assert content(layout) == in_one_go(buildkit, tmp_path / "whole")
 
 
+def test_an_image_of_a_newer_buildkit_is_the_same(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
+    whole = in_one_go(buildkit, tmp_path / "whole")
+    buildkit.healthcheck = "HEALTHCHECK {Test:[CMD python3 health] Interval:10s Timeout:1m30s StartPeriod:2h0m0s}"
+
+    assert content(completed(buildkit, made, "newer")) == whole
+
+
 def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> None:
     made, layout = tmp_path / "made", tmp_path / "image"
     made.mkdir()
