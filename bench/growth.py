@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,10 @@ from typing import Any
 
 from bench import startup
 from bench.records import Figure, Goal, Measurement
-from bench.turns import in_turns, timed
+from bench.turns import in_turns, timed_command
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK, FILE, VARIABLE
 from drydock.config.rows import MATRIX
-from drydock.core.errors import HostError
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -49,7 +47,9 @@ def rows(rounds: int) -> list[Measurement]:
             "plan, devices: {}": {count: _plan(folder, count) for count in DEVICES},
             "topology plan: {} nodes": {count: _topology(folder, count) for count in NODES},
         }
-        own = in_turns({OWN: _task(DRYDOCK, "matrix"), BARE: _timed([sys.executable, "-c", "pass"], {})}, rounds, "s")
+        own = in_turns(
+            {OWN: _task(DRYDOCK, "matrix"), BARE: timed_command([sys.executable, "-c", "pass"], {})}, rounds, "s"
+        )
         made = [_row(OWN, BARE, TABLE, (own[OWN], own[BARE]))]
         for what, work in works.items():
             measures = {what.format(count): run for count, run in work.items()}
@@ -70,17 +70,8 @@ def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) ->
     return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND)
 
 
-def _timed(command: list[str], env: Mapping[str, str]) -> Callable[[], float]:
-    def run() -> None:
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
-        if ran.returncode:
-            raise HostError(f"{' '.join(command)}: exit {ran.returncode}: {ran.stderr.strip()}")
-
-    return lambda: timed(run)
-
-
 def _task(of: Project, *words: str) -> Callable[[], float]:
-    return _timed([sys.executable, str(ROOT / "tasks.py"), *words], {**os.environ, VARIABLE: str(of.root)})
+    return timed_command([sys.executable, str(ROOT / "tasks.py"), *words], {**os.environ, VARIABLE: str(of.root)})
 
 
 def project(folder: Path, count: int) -> Project:
@@ -139,7 +130,7 @@ def _plan(folder: Path, count: int) -> Callable[[], float]:
     recorded = json.loads((ROOT / "tests" / "hosts" / HOST / "host.json").read_text())
     host.write_text(json.dumps(with_devices(recorded, count)))
     variant = find(read_matrix(DRYDOCK), startup.MACHINES[HOST])
-    return _timed(*entrypoint.argv_of(DRYDOCK, variant, ["plan", "--root", str(host), "--model", str(model)]))
+    return timed_command(*entrypoint.argv_of(DRYDOCK, variant, ["plan", "--root", str(host), "--model", str(model)]))
 
 
 def _model(folder: Path) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from bench import building, facts, growth, guard, many, page, plain_image, serve, ship, size, start, tool
+from bench import building, detect, facts, growth, guard, many, page, plain_image, serve, ship, size, start, tool
 from bench.records import MeasuredPart, Measurement, Report
 from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
@@ -34,7 +34,7 @@ BENCHES: Mapping[str, Bench] = {
     "ship": Bench(ship.rows, 2),
     "many": Bench(many.rows, 1),
     "growth": Bench(growth.rows, 3, partial(growth.rows, 1)),
-    "tool": Bench(tool.rows, 7, partial(tool.rows, 1)),
+    "tool": Bench(lambda rounds: [*tool.rows(rounds), *detect.rows(rounds)], 7, partial(tool.rows, 1)),
 }
 """Part → its benchmark, in the order of the page."""
 WITHOUT_IMAGE = {"growth", "tool"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from bench.records import Figure, Unit
 from drydock.core.console import log
+from drydock.core.errors import HostError
 
 Measure = Callable[[], float]
 
@@ -16,6 +18,17 @@ def timed(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
+
+
+def timed_command(command: Sequence[str], env: Mapping[str, str]) -> Measure:
+    """Return what runs a command and returns its duration in seconds. It raises HostError if the command fails."""
+
+    def run() -> None:
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+        if ran.returncode:
+            raise HostError(f"{' '.join(command)}: exit {ran.returncode}: {ran.stderr.strip()}")
+
+    return lambda: timed(run)
 
 
 def in_turns(measures: Mapping[str, Measure], rounds: int, unit: Unit) -> dict[str, Figure]:
