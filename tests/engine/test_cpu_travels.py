@@ -84,7 +84,8 @@ def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
     engine = CutOff()
     try:
         assert engine.docker("images", "--quiet") == ""
-        with engine.serving_registry(sent[built.variant].registry):
+        registry = sent[built.variant].registry
+        with engine.serving_registry(registry.port, registry.command):
             engine.docker("pull", "--quiet", image)
         with engine.serving(image, model) as container:
             assert demo.EXPECTED in engine.ask(container, demo.QUESTION)

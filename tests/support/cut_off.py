@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from drydock.core.files import dumps
 from drydock.engine.daemon import SETTINGS, wait_for
-from tests.support.servers import Registry
 
 CUT = ("unshare", "--net")
 PROBE = "import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)"
@@ -74,12 +73,12 @@ class CutOff:
         return done.stdout.strip()
 
     @contextlib.contextmanager
-    def serving_registry(self, registry: Registry) -> Iterator[None]:
-        """Also run a registry on the engine's loopback, with the same content and address."""
+    def serving_registry(self, port: int, command: Sequence[str]) -> Iterator[None]:
+        """Also run a registry's command on the engine's loopback, for the same content and address."""
         inside = ("nsenter", f"--net=/proc/{self._process.pid}/ns/net")
         subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
-        answers = [*inside, sys.executable, "-c", PROBE.format(port=registry.port)]
-        with subprocess.Popen([*inside, *registry.command], stderr=subprocess.DEVNULL) as process:
+        answers = [*inside, sys.executable, "-c", PROBE.format(port=port)]
+        with subprocess.Popen([*inside, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 assert wait_for(lambda: not subprocess.run(answers, capture_output=True, check=False).returncode, 30)
                 yield
