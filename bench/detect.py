@@ -14,7 +14,6 @@ from bench import guard, startup
 from bench.records import Goal, Measurement
 from bench.turns import in_turns, timed_command
 from drydock.core.errors import HostError
-from drydock.core.paths import ROOT
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 
@@ -37,14 +36,16 @@ def rows(rounds: int) -> list[Measurement]:
     with tempfile.TemporaryDirectory(dir=guard.folder()) as name:
         folder = Path(name)
         paths = startup.stage(folder, HOST)
-        env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
-        entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints")]
         verbs = {
-            "check": [*entrypoint, "check", "--root", str(paths["host"])],
-            "plan": [*entrypoint, "plan", "--root", str(paths["host"]), "--model", str(paths["model"])],
+            "check": ["--root", str(paths["host"])],
+            "plan": ["--root", str(paths["host"]), "--model", str(paths["model"])],
         }
-        detector, with_tool = [str(_installed(folder / "peer")), "-c", DETECTOR], _with_nvidia_smi(folder / "bin")
-        measures = {verb: timed_command(command, env) for verb, command in verbs.items()}
+        measures = {
+            verb: timed_command([*startup.entrypoint(folder), verb, *words], startup.environment(folder))
+            for verb, words in verbs.items()
+        }
+        detector = [str(_installed(folder / "peer")), "-c", DETECTOR]
+        with_tool = _with_nvidia_smi(folder / "bin", paths["host"])
         figures = in_turns({**measures, PEER: timed_command(detector, with_tool)}, rounds, "s")
     return [
         Measurement(
@@ -74,9 +75,9 @@ def _installed(folder: Path) -> Path:
     return python
 
 
-def _with_nvidia_smi(folder: Path) -> Mapping[str, str]:
+def _with_nvidia_smi(folder: Path, host: Path) -> Mapping[str, str]:
     """Write an nvidia-smi that prints the recorded cards; return an environment that has it."""
-    commands = json.loads((ROOT / "tests" / "hosts" / HOST / "host.json").read_text())["commands"]
+    commands = json.loads(host.read_text())["commands"]
     said = next(answer["stdout"] for name, answer in commands.items() if "--query-gpu=" in name)
     head, *cards = (line.split(", ") for line in said.splitlines())
     text = "".join(", ".join([*(card[head.index(field)] for field in FIELDS), "0 %, 30\n"]) for card in cards)

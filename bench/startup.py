@@ -98,22 +98,29 @@ def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float
 
 def needed(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the modules of the standard library that `serve` imports, as reported by the interpreter."""
-    command = _serve(folder, paths)
-    ran = subprocess.run(
-        [command[0], "-X", "importtime", *command[1:]], capture_output=True, text=True, check=False, env=env
-    )
+    python, *words = _serve(folder, paths)
+    ran = subprocess.run([python, "-X", "importtime", *words], capture_output=True, text=True, check=False, env=env)
     names = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
     known = {name for name in names if name.partition(".")[0] in sys.stdlib_module_names}
     return tuple(sorted(name for name in known if not name.startswith("_frozen")))
+
+
+def entrypoint(folder: Path) -> list[str]:
+    """Return the command of the entrypoint in a folder."""
+    return [sys.executable, "-I", "-S", str(folder / "entrypoints")]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of the entrypoint in a folder."""
+    return {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
 
 
 def _serve(folder: Path, paths: Mapping[str, Path]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints")]
     served = ["serve", "--model", str(paths["model"]), "--exec", "--host", "127.0.0.1", "--port", port]
-    return [*entrypoint, *served, "--root", str(paths["host"])]
+    return [*entrypoint(folder), *served, "--root", str(paths["host"])]
 
 
 def _until_stub(command: Sequence[str], env: Mapping[str, str]) -> float:
@@ -139,7 +146,7 @@ def starts(runs: int, machine: str) -> Iterator[Start]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = stage(folder, machine)
-        env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
+        env = environment(folder)
         modules = needed(folder, paths, env)
         for _ in range(runs):
             yield Start(bare(env), floor(folder, modules, env), serve(folder, paths, env))
