@@ -79,7 +79,12 @@ def _pulled(what: str, against: str, goal: Goal, seconds: tuple[list[float], lis
 
 @contextlib.contextmanager
 def _engine(folder: Path, host: str) -> Iterator[Pull]:
-    """Run another engine, and the registry with the same content in its network; yield what pulls."""
+    """Run another engine, and the registry with the same content in its network; yield what pulls.
+
+    Raises EngineError for a user other than root.
+    """
+    if os.geteuid() != 0:
+        raise EngineError("only root can start another engine, which pulls", hint="sudo ./inv bench ship")
     engine = CutOff()
     try:
         with engine.serving_registry(int(host.rpartition(":")[2]), _command(folder / "registry")):
