@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -206,5 +207,6 @@ def _notes(rows: Sequence[Measurement]) -> str:
         if row.note:
             name = row.what if times[row.what] == 1 else f"{row.what} (compared with {row.against})"
             about.setdefault(row.note, []).append(name)
-    notes = "".join(f"- {'; '.join(names)}: {note}\n" for note, names in about.items())
+    lines = (f"- {'; '.join(names)}: {note}" for note, names in about.items())
+    notes = "".join(textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines)
     return f"{notes}\n" if notes else ""
