@@ -12,14 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from entrypoints.core.language import Words, phrase
-from entrypoints.core.text import one_line
+from entrypoints.core.text import one_line, unescaped
 
 TAIL = 64 << 10
 """Bytes at the end of a log that are looked at."""
 _SHOWN = 300
 """Characters of a line that are shown."""
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""A colour or another control sequence (ECMA-48, 5.4)."""
 _EXIT = re.compile(r'(?i)\bexit(?:ed)?(?:[ _-]?(?:with|code|status)){0,2}"?[ :=(]{0,9}(-?\d{1,3})(?!\d)')
 """As Docker, Kubernetes, Python and vLLM write an exit code; Python's is negative for a signal."""
 _FINDING = re.compile(r"\b[A-Z]{2,8}-\d{3}\b")
@@ -54,7 +52,7 @@ def explain(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
 
     In the order of their lines; those of a warning come last, because a healthy start has some too.
     """
-    lines = _ESCAPE.sub("", text).strip().splitlines()
+    lines = unescaped(text).strip().splitlines()
     if len(lines) == 1 and re.fullmatch(r"-?\d{1,3}", lines[0]):
         lines = [f"exit code {lines[0]}"]
     return tuple(sorted(_matches(lines, profile), key=lambda match: "WARNING" in match.line))

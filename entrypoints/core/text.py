@@ -6,12 +6,15 @@ Pure, except `emit`, `emit_printable` and `tell`.
 from __future__ import annotations
 
 import _thread  # `threading` takes 3 ms to import
+import re
 import sys
 
 from entrypoints.core.errors import HOST, EntrypointError
 
 PATIENCE = 1.0
 """Seconds that a write to standard error may take until the next messages are dropped."""
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+"""Terminal escape sequences (ECMA-48): CSI, OSC, and short sequences."""
 _SPACES = "\n\t\u00a0\u3000"
 """Spaces that are not printable to Python: newline, tab, no-break space, and Chinese's."""
 
@@ -27,6 +30,11 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() or character in _SPACES else _escaped(character) for character in text
     )
+
+
+def unescaped(text: str) -> str:
+    """Return text without colours, window titles and other terminal escape sequences."""
+    return _ESCAPE.sub("", text)
 
 
 def emit(text: str) -> None:

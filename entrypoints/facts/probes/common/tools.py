@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from entrypoints.core.text import unescaped
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
 TIMEOUT = 20.0
 """Time limit of a tool in seconds: npu-smi and hl-smi take 1 to 5 on a machine with eight cards."""
-
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-"""Terminal escape sequences (ECMA-48): CSI, OSC, and short sequences."""
-
 _SHORT = 240
 """Longest error text, in characters, that is kept whole. nvidia-smi gives the cause in the first of two sentences."""
 
@@ -54,7 +50,7 @@ def _failed(host: Host, argv: tuple[str, ...], message: str) -> None:
 
 def plain(text: str) -> str:
     """Return a text without terminal escape sequences: some tools print colours and underlines into pipes too."""
-    return _ESCAPE.sub("", text.removeprefix("\ufeff")).replace("\r\n", "\n")
+    return unescaped(text.removeprefix("\ufeff")).replace("\r\n", "\n")
 
 
 def parse_error(line: str, expected: str) -> ValueError:
