@@ -374,6 +374,11 @@ class Serving(Record):
         description="Optional: kinds of input that the image cannot read; `plan` refuses models that take no other.",
         exclude_if=lambda kinds: not kinds,  # the key must not change profiles of images that read all
     )
+    buckets: tuple[Literal["s3", "gs"], ...] = Field(
+        default=(),
+        description="Optional: kinds of buckets that models are served from, by vLLM's extra runai in the image.",
+        exclude_if=lambda kinds: not kinds,  # as above
+    )
 
 
 class Stack(StackContents, Serving):

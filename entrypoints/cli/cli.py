@@ -170,6 +170,9 @@ def _diff(arguments: Arguments) -> int:
 
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return the facts, the model and the plan. Raises what reading the host and the model, and planning raise."""
+    from functools import partial
+
+    from entrypoints.model.bucket import read_bucket
     from entrypoints.model.hub import parse_hub
     from entrypoints.model.read import Instead, read_model, with_draft
     from entrypoints.model.revision import read_revision
@@ -195,13 +198,14 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     planning = arguments.verb == "plan"
     instead = Instead(arguments.model_config, env.get(KNOWN_MODELS, ""), no_weights=True) if planning else Instead()
     loads = given.flag(LOAD_FORMAT) or "auto"
-    model = read_model(name, loads, hub, profile["converted_name"], instead)
+    bucket = partial(read_bucket, profile)
+    model = read_model(name, loads, hub, profile["converted_name"], instead, bucket)
     template = own_template(given.flag(CHAT_TEMPLATE) or "") or model.template
-    model = model._replace(revision=read_revision(name, hub), template=template)
+    model = model._replace(revision=model.revision or read_revision(name, hub), template=template)
     drafting, draft = parse_drafting(given), None
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
-        draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""))
+        draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""), bucket=bucket)
     if draft or drafting.own:
         model = with_draft(model, draft)
     options = arguments.options

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.redact import redact_value
+from entrypoints.model.bucket import SCHEMES, ReadBucket
 from entrypoints.model.config import Config, Table, parse_config, size
 from entrypoints.model.files import parse_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
@@ -119,6 +120,11 @@ class ModelFacts(NamedTuple):
     pooling: bool = False
     """Whether vLLM answers with vectors or scores by itself."""
 
+    @property
+    def short(self) -> str:
+        """Return the last part of a folder's path or of an address; a hub id as it is."""
+        return self.name.rstrip("/").rpartition("/")[2] if self.local or "://" in self.name else self.name
+
 
 def read_model(
     name: str,
@@ -126,14 +132,18 @@ def read_model(
     hub: Hub | None = None,
     converted_name: str = "",
     instead: Instead = NOTHING_INSTEAD,
+    bucket: ReadBucket | None = None,
 ) -> ModelFacts:
     """Read a model folder. A name that is not a path is a hub id, which is looked up if a hub is given.
 
-    `converted_name` is the word in a name that says that the weights are converted already; empty for none.
-    Raises MODEL for a folder that is missing or broken, and for a model that the hub does not have.
+    `converted_name` is the word in a name that says that the weights are converted already; empty for none. `bucket`
+    reads s3:// and gs://. Raises MODEL for a folder that is missing or broken, and for a model that the hub does not
+    have; also what `bucket` raises.
     """
     if instead.file:
         model = _read_described(name, instead.file, load_format, hub)
+    elif bucket and name.startswith(SCHEMES):
+        model = _read_bucket(name, load_format, bucket)
     else:
         model = _read(name, load_format, hub, instead)
     words = name.rstrip("/").rsplit("/", 1)[-1].lower().split("-")
@@ -162,6 +172,19 @@ def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> Mod
             raise
         return known
     return (_read_known(model, instead.known) if model.unanswered else None) or model
+
+
+def _read_bucket(name: str, load_format: str, bucket: ReadBucket) -> ModelFacts:
+    """Read a model that vLLM streams from a bucket. Raises MODEL, HOST."""
+    try:
+        found = bucket(name, load_format)
+    except NotAnswered as error:
+        return _unanswered(name, f"{name}: {error}", str(error), "run `plan` in the image (`./inv run … -- plan`)")
+    file = _CONFIG if _CONFIG in found.texts else _MISTRAL
+    where = f"{name.rstrip('/')}/{file}"
+    config = _config(parse_json(found.texts[file].encode(), where), where)
+    facts = _with_template(parse_model(name, config, where), found.read)
+    return facts._replace(weights=weights_by_size(found.weights, config), revision=found.digest)
 
 
 def _read_described(name: str, path: str, load_format: str, hub: Hub | None) -> ModelFacts:

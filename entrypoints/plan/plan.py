@@ -196,10 +196,9 @@ def _hub(model: ModelFacts) -> tuple[Notice, ...]:
 
 
 def _defaults(model: ModelFacts, given: UserFlags) -> dict[str, Value]:
-    name = model.name.rstrip("/").rsplit("/", 1)[-1] if model.local else model.name
-    named = "the folder's name" if model.local else "the hub id"
+    named = "the hub id" if model.short == model.name else "the folder's name"
     return {
-        SERVED_NAME: Value(name, f"{named}: what clients write as `model`"),
+        SERVED_NAME: Value(model.short, f"{named}: what clients write as `model`"),
         ADDRESS: Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         PORT: Value("8000", "vLLM's usual port"),
         **_own_code(given),

@@ -33,7 +33,7 @@ def _is_meant(when: Mapping[str, Any], facts: Facts, model: ModelFacts) -> bool:
     """Return whether every condition holds; one that is empty always does."""
     from fnmatch import fnmatchcase
 
-    name = model.name.rstrip("/").rpartition("/")[2] if model.local else model.name
+    name = model.short
     conditions = (
         not when["model"] or fnmatchcase(name, when["model"]),
         not when["architecture"] or model.architecture == when["architecture"],
