@@ -19,16 +19,32 @@ from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
 from drydock.run import access, conditional_options, device_files, user_options
 from drydock.run.machine import Machine
+from entrypoints.core.redact import redact_text
 
 API_PORT, STATUS_PORT = 8000, 8001
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
 """Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
+FOR_BUCKETS: Mapping[str, tuple[str, ...]] = {
+    "s3": (
+        *("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_EC2_METADATA_DISABLED"),
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+        *("RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING", "RUNAI_STREAMER_S3_UNSIGNED"),
+    ),
+    "gs": (
+        *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"),
+        *("RUNAI_STREAMER_GCS_CREDENTIAL_FILE", "RUNAI_STREAMER_GCS_USE_ANONYMOUS_CREDENTIALS"),
+    ),
+}
+"""The same for a bucket. Source: the variables that runai-model-streamer-s3 and -gcs 0.17 and their clients read."""
 MODEL_FLAG = "--model"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
 """Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
 
 _HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
+BUCKETS = tuple(f"{scheme}://" for scheme in FOR_BUCKETS)
+_BUCKET = re.compile(r"\w+://[a-z0-9][a-z0-9._-]+(/(?!\.\.?(/|$))[\w.@=+-]+)*/?", re.ASCII)
+"""As in entrypoints/model/bucket.py."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
@@ -46,7 +62,8 @@ class RunRequest(Record):
     """The user's options."""
 
     model: str = ""
-    """A folder, a hub id, modelscope: and a hub id, or oci: and an image by digest. Empty: none, for other verbs."""
+    """A folder, a hub id, modelscope: and a hub id, a folder of a bucket (s3:// or gs://), or oci: and an image by
+    digest. Empty: none, for other verbs."""
     devices: str = ""
     """Device numbers, such as 0,1 or 0-3. Empty: all."""
     port: int = API_PORT
@@ -147,8 +164,8 @@ class Container(Record):
     """Whether it runs something else than serve: it ends by itself, and clients cannot connect."""
     claim: str
     """Name of the claim of its cache in Kubernetes: that of the server."""
-    hub: bool
-    """Whether the model comes from the hub."""
+    downloads: tuple[str, ...]
+    """Variables for the hub or bucket that the model comes from; none if it is mounted."""
     native: bool
     """Whether this machine has the accelerator."""
     notes: tuple[str, ...]
@@ -215,7 +232,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         volumes=volumes,
         once=not serves,
         claim=server,
-        hub=model is None,
+        downloads=() if model else FOR_BUCKETS.get(reference.partition("://")[0], FROM_THE_SHELL),
         native=native,
         notes=(
             *_elsewhere(run, wanted, native=native),
@@ -297,6 +314,13 @@ def _model(text: str) -> tuple[Bind | None, str]:
     if text.startswith(OCI):
         bind = image_of_model(text)
         return bind, bind.target
+    if text.startswith(BUCKETS):
+        if not _BUCKET.fullmatch(text):
+            expected = f"expected {text[:5]}BUCKET/FOLDER without credentials"
+            raise InputError(
+                f"--model {redact_text(text)}: {expected}", hint=f"export {FOR_BUCKETS[text[:2]][0]} instead"
+            )
+        return None, text
     path = user_options.expanded(text)
     if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
         whole = path.resolve()

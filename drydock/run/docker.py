@@ -10,7 +10,7 @@ import yaml
 
 from drydock.core.errors import InputError
 from drydock.run.access import API_KEY, LOOPBACK, bracketed
-from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
+from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container, is_local
 from drydock.run.user_options import HOST, MODES
 
 STOP_SECONDS = 30
@@ -90,7 +90,7 @@ def targets(container: Container) -> dict[str, str]:
 
 def by_name(container: Container) -> tuple[str, ...]:
     """Return the variables that docker passes on by name, if the shell has them, so that no text shows their values."""
-    names = dict.fromkeys((*(FROM_THE_SHELL if container.hub else ()), API_KEY, *container.named))
+    names = dict.fromkeys((*container.downloads, API_KEY, *container.named))
     return tuple(name for name in names if name not in container.given)
 
 

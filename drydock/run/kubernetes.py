@@ -9,12 +9,13 @@ container runtime) is returned as remarks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import yaml
 
 from drydock.run.access import API_KEY
-from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
+from drydock.run.container import API_PORT, FOR_BUCKETS, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, PYTHON, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
 from drydock.run.user_options import HOST
 
@@ -22,6 +23,7 @@ CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
 SECRET = "huggingface"  # noqa: S105 - its name
 """Has what docker and compose pass on from the shell (FROM_THE_SHELL), each under its own name, and each optional."""
+BUCKET_SECRET = "bucket"  # noqa: S105 - its name
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start.
 
@@ -235,8 +237,9 @@ def _port(container: Container, usual: int) -> int:
 def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in merged(container.env, container).items():
         yield {"name": name, "value": _literal(value)}
-    if container.hub:
-        yield from (from_secret(name, SECRET, optional=True) for name in FROM_THE_SHELL if name not in container.named)
+    for name in container.downloads:
+        if name not in (*container.named, *container.given):
+            yield from_secret(name, secret_of(name), optional=True)
     for name in _named_secrets(container):
         yield from_secret(name, secret_of(name), optional=False)
     if container.key_required:
@@ -250,7 +253,8 @@ def _named_secrets(container: Container) -> tuple[str, ...]:
 
 def secret_of(name: str) -> str:
     """Return the name of the secret that has a variable's value, in lower case and with hyphens."""
-    known = {**dict.fromkeys(FROM_THE_SHELL, SECRET), API_KEY: KEY_SECRET}
+    buckets = dict.fromkeys(chain(*FOR_BUCKETS.values()), BUCKET_SECRET)
+    known = {**dict.fromkeys(FROM_THE_SHELL, SECRET), **buckets, API_KEY: KEY_SECRET}
     return known.get(name) or name.lower().replace("_", "-").strip("-") or "variable"
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from drydock.run.access import API_KEY
-from drydock.run.container import FROM_THE_SHELL, Container, is_local
+from drydock.run.container import Container, is_local
 from drydock.run.docker import START_SECONDS, commented, docker_options
 from drydock.run.kubernetes import secret_of
 
@@ -97,8 +97,8 @@ def remarks(container: Container) -> Iterable[str]:
     for variable in _secrets(container):
         command = f"podman secret create --env {secret_of(variable)} {variable}"
         yield f"secret {secret_of(variable)}: the unit starts only with it; `{command}` takes it from your shell"
-    if container.hub:
-        yield f"{_file(container)}: {' and '.join(FROM_THE_SHELL)}, if it has them; %E is /etc, or a user's ~/.config"
+    if container.downloads:
+        yield f"{_file(container)}: {', '.join(container.downloads)}, if it has them; %E is /etc, or a user's ~/.config"
     yield from engine_remarks(container)
     if container.devices or container.ulimits:
         yield "a user's unit has only that user's devices and limits; a unit in /etc has all of these"

@@ -20,9 +20,9 @@ from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import access, apptainer, kubernetes, node_selectors, podman, reasons, standins, user_options
 from drydock.run import docker as manifests
-from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local, known
+from drydock.run.container import DIGEST, FOR_BUCKETS, LISTENING, Container, RunRequest, container, is_local, known
 from drydock.run.engine import AS_GZIP, Here
-from entrypoints.core.redact import redact_argv
+from entrypoints.core.redact import redact_argv, redact_text
 
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.shell_text,
@@ -101,6 +101,7 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     if request.stand_ins:
         variant, request = standins.stand_in(variant, request, here.machine)
     _check(request, how)
+    _check_bucket(project, variant, request.model)
     if how.form == "apptainer":
         request = apptainer.requested(request, variant.accelerator)
     ours = "" if request.image else f"{STAND_INS if request.stand_ins else OWN}{variant.id}"
@@ -187,6 +188,18 @@ def _check(request: RunRequest, how: How) -> None:
     if how.form not in ("docker", "compose") and request.stand_ins:
         raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
     _check_cluster(request, verb, cluster=how.form == "k8s")
+
+
+def _check_bucket(project: Project, variant: Variant, model: str) -> None:
+    """Raise InputError for a model in a bucket that the image does not read."""
+    scheme = model.partition("://")[0]
+    if scheme not in FOR_BUCKETS or scheme in variant.buckets:
+        return
+    rows = " or ".join(row.id for row in read_matrix(project) if scheme in row.buckets)
+    raise InputError(
+        f"--model {redact_text(model)}: {variant.id} reads no model from {scheme}://; these do: {rows}",
+        hint="use one of them, or download the folder and name it",
+    )
 
 
 def _check_cluster(request: RunRequest, verb: str, *, cluster: bool) -> None:

@@ -96,7 +96,7 @@ def _container(item: Placed) -> tuple[str, ...]:
     """Return how the image is run on the machine: as its server, with the machine's network."""
     numbers = tuple(name for name in item.container.groups if name.isdigit())
     own = {"network": "host", "groups": numbers, "name": f"check-{item.name}", "env": item.env, "visible": {}}
-    options = item.container.model_copy(update={**own, "hub": False})
+    options = item.container.model_copy(update={**own, "downloads": ()})
     docker, run, *words = docker_argv(options, command=("",))[:-1]
     key = words.index(API_KEY)  # only servers need it
     pull = () if "--pull" in words else ("--pull", "never")

@@ -16,7 +16,7 @@ from typing import Any
 from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import LOOPBACK
-from drydock.run.container import FROM_THE_SHELL, name_of
+from drydock.run.container import name_of
 from drydock.run.docker import (
     ASK_EVERY,
     CACHE,
@@ -139,7 +139,7 @@ def _rank(item: Placed, cache: str) -> dict[str, Any]:
 
 def _from_the_shell(item: Placed) -> tuple[str, ...]:
     """Return the variables that Compose passes on by name."""
-    return tuple(name for name in FROM_THE_SHELL if item.container.hub and name not in item.env)
+    return tuple(name for name in item.container.downloads if name not in item.env)
 
 
 def _secrets(names: Sequence[str], folder: str = "./") -> dict[str, Any]:

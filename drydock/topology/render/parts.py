@@ -19,7 +19,17 @@ from drydock.model.variant import Variant
 from drydock.oci.reference import parse
 from drydock.run import node_selectors
 from drydock.run.access import LOOPBACK
-from drydock.run.container import Bind, Container, RunRequest, container, image_of_model, is_image, is_local, name_of
+from drydock.run.container import (
+    FROM_THE_SHELL,
+    Bind,
+    Container,
+    RunRequest,
+    container,
+    image_of_model,
+    is_image,
+    is_local,
+    name_of,
+)
 from drydock.run.docker import ENTRYPOINT_WORDS
 from drydock.run.machine import Machine
 from drydock.topology import keys
@@ -151,7 +161,9 @@ def _container(plan: TopologyPlan, variant: Variant, replica: Replica, rank: Ran
     rdma = _rdma(options) if uses_rdma({**options.env, **rank.env}) else {}
     own: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank)}
     own["nodes"] = _nodes(variant, replica, rank)
-    return options.model_copy(update={**own, "hub": not plan.model.startswith(("/", OCI)), **rdma})
+    return options.model_copy(
+        update={**own, "downloads": () if plan.model.startswith(("/", OCI)) else FROM_THE_SHELL, **rdma}
+    )
 
 
 def _nodes(variant: Variant, replica: Replica, rank: Rank) -> dict[str, str]:

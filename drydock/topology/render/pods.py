@@ -15,7 +15,7 @@ from typing import Any
 from drydock.core.errors import InputError
 from drydock.run import kubernetes
 from drydock.run.access import EVERY_ADDRESS, HOST_FLAG
-from drydock.run.container import FROM_THE_SHELL, name_of
+from drydock.run.container import name_of
 from drydock.topology.plan_model import Replica
 from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
 from drydock.topology.render.parts import Placed, is_unpublished, uses_rdma, wants_ranktables
@@ -165,9 +165,9 @@ def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable
 
 def _secrets(item: Placed) -> Iterator[dict[str, Any]]:
     """Yield the variables of secrets: the hub's token and mirror, and those without which the pod does not start."""
-    for name in FROM_THE_SHELL if item.container.hub else ():
+    for name in item.container.downloads:
         if name not in item.rank.env:
-            yield kubernetes.from_secret(name, kubernetes.SECRET, optional=True)
+            yield kubernetes.from_secret(name, kubernetes.secret_of(name), optional=True)
     yield from (kubernetes.from_secret(name, kubernetes.KEY_SECRET, optional=False) for name in item.secrets)
 
 

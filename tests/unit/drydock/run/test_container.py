@@ -11,7 +11,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.running import Run
 from drydock.model.variant import Variant
-from drydock.run.container import is_native, name_of, parse_numbers
+from drydock.run.container import FROM_THE_SHELL, is_native, name_of, parse_numbers
 from drydock.run.reasons import words
 from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node
@@ -161,13 +161,13 @@ def test_a_folder_is_mounted_and_a_hub_id_is_not(tmp_path: Path) -> None:
     assert local.model is not None
     assert (local.model.source, local.model.target) == (str(folder), "/models/m")
     assert local.arguments == ("serve", "--model", "/models/m")
-    assert (hub.model, hub.hub, hub.arguments[2]) == (None, True, "Qwen/Qwen3-8B")
+    assert (hub.model, hub.downloads, hub.arguments[2]) == (None, FROM_THE_SHELL, "Qwen/Qwen3-8B")
 
 
 def test_a_model_of_modelscope_is_passed_on_as_it_is(tmp_path: Path) -> None:
     wanted = made(Run(), machine(tmp_path), model="modelscope:Qwen/Qwen3-8B")
 
-    assert (wanted.model, wanted.hub, wanted.arguments[2]) == (None, True, "modelscope:Qwen/Qwen3-8B")
+    assert (wanted.model, wanted.downloads, wanted.arguments[2]) == (None, FROM_THE_SHELL, "modelscope:Qwen/Qwen3-8B")
     with pytest.raises(InputError, match="expected an existing folder or a hub id"):
         made(Run(), machine(tmp_path), model="modelscope:Qwen3-8B")
 
@@ -185,7 +185,7 @@ def test_a_missing_model_folder_is_only_an_error_at_start(tmp_path: Path) -> Non
 
 
 def test_a_hub_id_may_be_longer_than_a_file_name(tmp_path: Path) -> None:
-    assert made(Run(), machine(tmp_path), model="x" * 400).hub
+    assert made(Run(), machine(tmp_path), model="x" * 400).downloads
 
 
 def test_a_cache_is_a_volume_name_or_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from drydock.model.running import Run
-from drydock.run import docker
-from drydock.run.container import Container
+from drydock.run import apptainer, docker, podman
+from drydock.run.container import FOR_BUCKETS, Container
 from tests.support.compose import compose_schema
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made, node, word
 
@@ -85,6 +85,23 @@ def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert options(container)["--env"] == ["HF_TOKEN", "HF_ENDPOINT", "VLLM_API_KEY"]
     assert service(container)["environment"] == {"HF_TOKEN": None, "HF_ENDPOINT": None, "VLLM_API_KEY": None}
     assert "hf_secret" not in docker.docker_text(container) + docker.compose_text(container)
+
+
+@pytest.mark.parametrize(
+    ("model", "secret"), [("s3://b-1/m", "AWS_SECRET_ACCESS_KEY"), ("gs://b-1/m", "GOOGLE_CLOUD_PROJECT")]
+)
+def test_a_buckets_credentials_are_passed_by_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, secret: str
+) -> None:
+    monkeypatch.setenv(secret, "s3cret")
+    container = made(Run(), machine(tmp_path), model=model)
+
+    named = [*FOR_BUCKETS[model[:2]], "VLLM_API_KEY"]
+    assert options(container)["--env"] == named
+    assert service(container)["environment"] == dict.fromkeys(named)
+    texts = (docker.docker_text(container), docker.compose_text(container), podman.quadlet_text(container))
+    assert all(secret in text and "s3cret" not in text for text in (*texts, apptainer.apptainer_text(container)))
+    assert {"HF_TOKEN", *FOR_BUCKETS["gs"]}.isdisjoint(FOR_BUCKETS["s3"])
 
 
 def test_an_image_that_was_built_here_is_never_pulled(tmp_path: Path) -> None:
@@ -203,7 +220,7 @@ def test_a_model_that_is_an_image_is_pulled_and_mounted_by_digest(tmp_path: Path
     container = made(Run(), machine(tmp_path), model=f"oci://{image}")
     assert options(container)["--mount"][0] == f"type=image,source={image},target=/models/tiny,readonly"
     assert f"docker pull --quiet {image} &&\ndocker run" in docker.shell_text(container)
-    assert (container.hub, container.missing, container.arguments[2]) == (False, (), "/models/tiny")
+    assert (container.downloads, container.missing, container.arguments[2]) == ((), (), "/models/tiny")
     mounted = {"type": "image", "source": image, "target": "/models/tiny", "read_only": True}
     assert service(container)["volumes"][0] == mounted
     jsonschema.validate(yaml.safe_load(docker.compose_text(container)), compose_schema())

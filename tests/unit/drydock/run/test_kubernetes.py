@@ -11,6 +11,7 @@ import yaml
 
 from drydock.model.running import Minutes, Run
 from drydock.run import kubernetes
+from drydock.run.container import FOR_BUCKETS
 from entrypoints.request.arguments import Options
 from entrypoints.serve.exit_status import TEARDOWN
 from tests.support.containers import GPUS, NODES, RECORDS, RUNTIME, machine, made, node, word
@@ -111,6 +112,17 @@ def test_token_and_mirror_of_the_hub_come_from_a_secret_that_need_not_exist(tmp_
 
     assert env["HF_ENDPOINT"] == {"name": "huggingface", "key": "HF_ENDPOINT", "optional": True}
     assert env["HF_TOKEN"] == {"name": "huggingface", "key": "HF_TOKEN", "optional": True}
+
+
+def test_a_buckets_credentials_come_from_a_secret_unless_they_are_given(tmp_path: Path) -> None:
+    _, container = pod(Run(), tmp_path, model="s3://models/m", env=("AWS_REGION=eu-central-1", "AWS_SESSION_TOKEN"))
+    env = {item["name"]: item.get("value") or item["valueFrom"]["secretKeyRef"] for item in container["env"]}
+
+    assert env.keys() == set(FOR_BUCKETS["s3"])
+    assert len(env) == len(container["env"])
+    assert env["AWS_REGION"] == "eu-central-1"
+    assert env["AWS_ACCESS_KEY_ID"] == {"name": "bucket", "key": "AWS_ACCESS_KEY_ID", "optional": True}
+    assert env["AWS_SESSION_TOKEN"] == {"name": "bucket", "key": "AWS_SESSION_TOKEN", "optional": False}
 
 
 def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_path: Path) -> None:

@@ -258,6 +258,14 @@ def test_an_unknown_format_or_target_has_the_nearest_as_hint(tmp_path: Path) -> 
 # --- who can connect ------------------------------------------------------------------------------------------------
 
 
+def test_a_row_that_reads_no_bucket_names_those_that_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cpu-vllm0\.32 reads no model from s3://; these do: .*cuda13\.0-vllm0\.33"):
+        run.run(DRYDOCK, "cpu", RunRequest(model="s3://models/m"), here=FakeHere(tmp_path))
+    with pytest.raises(InputError, match="without credentials") as raised:
+        run.run(DRYDOCK, "cuda", RunRequest(model="s3://key:hunter2@models/m"), here=FakeHere(tmp_path))
+    assert "hunter2" not in str(raised.value)
+
+
 def published(here: FakeHere) -> str:
     return here.became[here.became.index("--publish") + 1]
 
