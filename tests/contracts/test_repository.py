@@ -152,6 +152,13 @@ def test_a_row_of_packages_alone_reads_sound_or_names_one_that_does() -> None:
 
 
 @pytest.mark.golden
+def test_a_row_of_packages_alone_says_that_it_reads_buckets_if_it_has_the_streamer() -> None:
+    rows = [row for row in read_matrix(DRYDOCK) if row.serves and row.base.kind == "debian"]
+    has = {row.id for row in rows if any(re.search(r"\[.*\brunai\b.*\]", wanted) for wanted in row.requirements)}
+    assert has == {row.id for row in rows if row.buckets} != set()
+
+
+@pytest.mark.golden
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> None:
     render.check(DRYDOCK, variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
