@@ -1,0 +1,107 @@
+"""A model in a bucket: vLLM's streamer, as the CUDA row locks it, in the CPU image; an S3 server on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+
+from drydock.build import build, render
+from drydock.build.job import Job
+from drydock.config.project import DRYDOCK
+from drydock.lock import lockfile
+from drydock.prove import demo
+from tests.support import bucket
+from tests.support.ports import free_port
+
+STREAMER = (
+    *("runai-model-streamer", "runai-model-streamer-s3", "boto3", "botocore", "s3transfer", "jmespath", "humanize"),
+    *("python-dateutil", "six"),
+)
+PACKAGES = "/opt/venv/lib/python3.11/site-packages"
+PROFILE = "/profile.json"
+
+
+@pytest.fixture(scope="module")
+def mounts(job: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Source → target of the streamer's packages, and of a profile that says that they are there."""
+    folder = tmp_path_factory.mktemp("streamer")
+    lock = lockfile.read_lock(lockfile.path_of(DRYDOCK, "cuda13.0-vllm0.33")).platforms["linux/amd64"]
+    wheels = [wheel for layer in lock.layers.values() for wheel in layer if wheel.name in STREAMER]
+    assert len(wheels) == len(STREAMER)
+    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
+    (folder / "requirements.txt").write_text("\n".join(lines))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--require-hashes"]
+    python = ["--python-version", "3.11", "--only-binary", ":all:", "--target", str(folder / "site")]
+    subprocess.run([*pip, *python, "--requirement", str(folder / "requirements.txt")], check=True)
+    profile = folder / "profile.json"
+    profile.write_text(render.profile_text(job.variant.model_copy(update={"buckets": ("s3",)})))
+    places = {str(path): f"{PACKAGES}/{path.name}" for path in (folder / "site").iterdir() if path.name != "bin"}
+    return {**places, str(profile): PROFILE}
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bucket.Bucket]:
+    """A bucket with the model in its folder `smol`."""
+    folder = tmp_path_factory.mktemp("bucket")
+    (folder / "smol").mkdir()
+    for file in model.iterdir():
+        (folder / "smol" / file.name).symlink_to(file)
+    with bucket.serving(folder) as found:
+        yield found
+
+
+@contextmanager
+def started(image: str, mounts: Mapping[str, str], env: Mapping[str, str], model: str) -> Iterator[Container]:
+    """Run `serve` with a model, on this machine's network; remove it at the end."""
+    ports = ("--port", str(free_port()), "--status-port", str(free_port()))
+    container = docker.from_env().containers.run(
+        image,
+        ["serve", "--model", model, *ports],
+        detach=True,
+        network_mode="host",
+        read_only=True,
+        tmpfs={"/tmp": ""},
+        environment={"DRYDOCK_PROFILE": PROFILE, **env},
+        volumes={source: {"bind": target, "mode": "ro"} for source, target in mounts.items()},
+    )
+    try:
+        yield container
+    finally:
+        container.remove(force=True, v=True)
+
+
+def test_a_model_is_served_from_a_bucket(built: build.Built, mounts: dict[str, str], server: bucket.Bucket) -> None:
+    with started(built.image, mounts, server.env, "s3://models/smol") as container:
+        demo.wait_until_ready(container)
+
+        assert demo.EXPECTED in demo.ask(container, demo.QUESTION, model="smol")
+        assert b"Run:ai model config" in container.logs()
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "said"),
+    [
+        ("s3://models/smol", {"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"),
+        ("s3://absent/smol", {}, "NoSuchBucket"),
+        ("s3://models/other", {}, "0 files, and no config.json"),
+    ],
+)
+def test_what_cannot_be_read_ends_the_start_before_vllm(
+    built: build.Built, mounts: dict[str, str], server: bucket.Bucket, model: str, changed: dict[str, str], said: str
+) -> None:
+    began = time.monotonic()
+    with started(built.image, mounts, {**server.env, **changed}, model) as container:
+        code = container.wait(timeout=120)["StatusCode"]
+        text = container.logs().decode()
+
+    assert (code, said in text, "AWS_ENDPOINT_URL" in text) == (4, True, True), text
+    assert "non-default args" not in text  # vLLM's first line
+    assert time.monotonic() - began < 60

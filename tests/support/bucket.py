@@ -1,0 +1,130 @@
+"""A folder as an S3 bucket on the loopback address, for the real clients of vLLM's streamer.
+
+It answers what they ask: lists and ranges of objects, with requests signed by a known key (AWS Signature Version 4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+from xml.sax.saxutils import escape
+
+BUCKET, KEY, SECRET = "models", "AKIDRYDOCK", "correct-horse"
+
+
+class Bucket(ThreadingHTTPServer):
+    """Serves a folder as s3://models."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables with which a container on this machine's network reads it."""
+        url = f"http://127.0.0.1:{self.server_port}"
+        return {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Bucket]:
+    """Serve the folder until the end of the block."""
+    with Bucket(folder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Bucket
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        bucket, _, key = urlsplit(self.path).path.lstrip("/").partition("/")
+        file = self.server.folder / key
+        if not self._signed():
+            self._send(403, _error("SignatureDoesNotMatch"))
+        elif bucket != BUCKET:
+            self._send(404, _error("NoSuchBucket"))
+        elif not key:
+            self._send(200, self._listed(parse_qs(urlsplit(self.path).query)))
+        elif file.is_file():
+            self._send_range(file)
+        else:
+            self._send(404, _error("NoSuchKey"))
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _listed(self, query: dict[str, list[str]]) -> bytes:
+        """Return the objects, two a page, so that clients have to turn pages."""
+        (prefix,), (after,) = query.get("prefix", [""]), query.get("continuation-token", [""])
+        root = self.server.folder
+        keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        direct = [key for key in keys if key.startswith(prefix) and key > after]
+        if "delimiter" in query:
+            direct = [key for key in direct if "/" not in key.removeprefix(prefix)]
+        page, more = direct[:2], direct[2:]
+        found = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{(root / key).stat().st_size}</Size>"
+            f'<ETag>"{hashlib.sha256(key.encode()).hexdigest()}"</ETag></Contents>'
+            for key in page
+        )
+        following = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
+        cut = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{following}"
+        return f"<ListBucketResult><Name>{BUCKET}</Name>{cut}{found}</ListBucketResult>".encode()
+
+    def _send_range(self, file: Path) -> None:
+        size = file.stat().st_size
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start, end = (int(asked[1]), min(int(asked[2] or size), size - 1)) if asked else (0, size - 1)
+        with file.open("rb") as opened:
+            opened.seek(start)
+            data = opened.read(end - start + 1)
+        self._send(206 if asked else 200, data, {"Content-Range": f"bytes {start}-{end}/{size}"} if asked else {})
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), "ETag": '"1"', **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _signed(self) -> bool:
+        """Tell whether the request's signature is that of the key. Source: AWS, Signature Version 4."""
+        found = re.search(
+            r"Credential=(\w+)/((\d+)/([\w-]+)/s3/aws4_request), ?SignedHeaders=([^,]+), ?Signature=(\w+)",
+            self.headers.get("Authorization", ""),
+        )
+        if not found or found[1] != KEY:
+            return False
+        split = urlsplit(self.path)
+        query = sorted(parse_qs(split.query, keep_blank_values=True).items())
+        asked = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, (value, *_) in query)
+        names = found[5].split(";")
+        headers = "".join(f"{name}:{' '.join(self.headers.get(name, '').split())}\n" for name in names)
+        whole = (self.command, split.path, asked, headers, found[5], self.headers["x-amz-content-sha256"])
+        digest = hashlib.sha256("\n".join(whole).encode()).hexdigest()
+        key = f"AWS4{SECRET}".encode()
+        text = f"AWS4-HMAC-SHA256\n{self.headers['x-amz-date']}\n{found[2]}\n{digest}"
+        for part in (found[3], found[4], "s3", "aws4_request", text):
+            key = hmac.digest(key, part.encode(), "sha256")
+        return hmac.compare_digest(key.hex(), found[6])
+
+    def log_message(self, *_: Any) -> None:
+        """Do not log."""
+
+
+def _error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
