@@ -95,7 +95,7 @@ def check(listed: dict[str, tuple[int, str]]) -> None:
     pulled = sum(size for name, (size, _) in listed.items() if not name.endswith(LEFT_OUT))
     if pulled > PULLED_AT_MOST:
         raise ValueError(
-            f"{pulled} bytes besides weights, which vLLM would download: expected at most {PULLED_AT_MOST}"
+            f"{pulled} bytes of other files than weights, which vLLM would download: expected at most {PULLED_AT_MOST}"
         )
 
 

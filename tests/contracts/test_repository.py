@@ -144,17 +144,22 @@ def test_each_lock_fits_the_matrix(variant: Variant) -> None:
     lockfile.check(variant, lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)))
 
 
+def with_extra(name: str) -> tuple[list[Variant], set[str]]:
+    """Return the rows of packages alone, and the ids of those that lock an extra of vLLM."""
+    rows = [row for row in read_matrix(DRYDOCK) if row.serves and row.base.kind == "debian"]
+    extra = re.compile(rf"\[.*\b{name}\b.*\]")
+    return rows, {row.id for row in rows if any(map(extra.search, row.requirements))}
+
+
 @pytest.mark.golden
 def test_a_row_of_packages_alone_reads_sound_or_names_one_that_does() -> None:
-    rows = [row for row in read_matrix(DRYDOCK) if row.serves and row.base.kind == "debian"]
-    reads = {row.id for row in rows if any("[audio]" in wanted for wanted in row.requirements)}
+    rows, reads = with_extra("audio")
     assert {row.unreadable["audio"].instead for row in rows if row.id not in reads} <= reads
 
 
 @pytest.mark.golden
 def test_a_row_of_packages_alone_says_that_it_reads_buckets_if_it_has_the_streamer() -> None:
-    rows = [row for row in read_matrix(DRYDOCK) if row.serves and row.base.kind == "debian"]
-    has = {row.id for row in rows if any(re.search(r"\[.*\brunai\b.*\]", wanted) for wanted in row.requirements)}
+    rows, has = with_extra("runai")
     assert has == {row.id for row in rows if row.buckets} != set()
 
 

@@ -87,7 +87,7 @@ def test_a_model_is_served_from_a_bucket(built: build.Built, mounts: dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("model", "changed", "said"),
+    ("address", "changed", "said"),
     [
         ("s3://models/smol", {"AWS_SECRET_ACCESS_KEY": "wrong"}, "SignatureDoesNotMatch"),
         ("s3://absent/smol", {}, "NoSuchBucket"),
@@ -95,10 +95,10 @@ def test_a_model_is_served_from_a_bucket(built: build.Built, mounts: dict[str, s
     ],
 )
 def test_what_cannot_be_read_ends_the_start_before_vllm(
-    built: build.Built, mounts: dict[str, str], server: bucket.Bucket, model: str, changed: dict[str, str], said: str
+    built: build.Built, mounts: dict[str, str], server: bucket.Bucket, address: str, changed: dict[str, str], said: str
 ) -> None:
     began = time.monotonic()
-    with started(built.image, mounts, {**server.env, **changed}, model) as container:
+    with started(built.image, mounts, {**server.env, **changed}, address) as container:
         code = container.wait(timeout=120)["StatusCode"]
         text = container.logs().decode()
 
