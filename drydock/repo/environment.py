@@ -44,6 +44,9 @@ IMAGE_OTHERS = {
     "HF_HOME, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, MODELSCOPE_CACHE, XDG_CACHE_HOME, HOME": "where models are cached",
     "HF_ENDPOINT, MODELSCOPE_DOMAIN, HF_HUB_ETAG_TIMEOUT": "the hub, and how long `plan` waits for it",
     "HF_TOKEN, HUGGING_FACE_HUB_TOKEN, HF_TOKEN_PATH, HF_HUB_DISABLE_IMPLICIT_TOKEN": "the token for the hub",
+    "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING, RUNAI_STREAMER_S3_UNSIGNED": (
+        "how [a bucket](run.md#a-model-in-a-bucket) is read"
+    ),
     "REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "certificate authorities to trust",
     "OMP_NUM_THREADS, PATH, PYTHONPATH, TMPDIR": "as usual; `fabric` and the programs that drydock starts get them",
     "NO_COLOR, TERM": "whether the output has colours",
