@@ -20,6 +20,7 @@ from drydock.model.variant import Engines, Variant
 from drydock.run import access, conditional_options, device_files, user_options
 from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_text
+from entrypoints.model import bucket
 
 API_PORT, STATUS_PORT = 8000, 8001
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
@@ -42,9 +43,6 @@ DIGEST = "DRYDOCK_IMAGE_DIGEST"
 
 _HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
-BUCKETS = tuple(f"{scheme}://" for scheme in FOR_BUCKETS)
-_BUCKET = re.compile(r"\w+://[a-z0-9][a-z0-9._-]+(/(?!\.\.?(/|$))[\w.@=+-]+)*/?", re.ASCII)
-"""As in entrypoints/model/bucket.py."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
@@ -314,9 +312,9 @@ def _model(text: str) -> tuple[Bind | None, str]:
     if text.startswith(OCI):
         bind = image_of_model(text)
         return bind, bind.target
-    if text.startswith(BUCKETS):
-        if not _BUCKET.fullmatch(text):
-            expected = f"expected {text[:5]}BUCKET/FOLDER without credentials"
+    if text.startswith(bucket.SCHEMES):
+        if not bucket.ADDRESS.fullmatch(text):
+            expected = f"expected {text[:5]}BUCKET/FOLDER, without credentials"
             raise InputError(
                 f"--model {redact_text(text)}: {expected}", hint=f"export {FOR_BUCKETS[text[:2]][0]} instead"
             )

@@ -21,7 +21,7 @@ SCHEMES = ("s3://", "gs://")
 LOADED_BY = ("auto", "runai_streamer", "runai_streamer_sharded")
 """Values of --load-format for a bucket; with `auto`, vLLM takes runai_streamer. Source: vLLM config/vllm.py."""
 
-_URL = re.compile(r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](?:/(?!\.\.?(?:/|$))[\w.@=+-]+)*/?", re.ASCII)
+ADDRESS = re.compile(r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](?:/(?!\.\.?(?:/|$))[\w.@=+-]+)*/?", re.ASCII)
 _URL_AT_MOST = 1024
 _SECONDS = 60.0
 _CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bucket_client.py")
@@ -57,8 +57,8 @@ def read_bucket(profile: Mapping[str, Any], url: str, load_format: str) -> Bucke
     and NotAnswered if this machine has no image's Python.
     """
     scheme = url.partition(":")[0]
-    if len(url) > _URL_AT_MOST or not _URL.fullmatch(url):
-        expected = f"expected {scheme}://BUCKET/FOLDER of letters, digits and . _ - @ = +, without credentials"
+    if len(url) > _URL_AT_MOST or not ADDRESS.fullmatch(url):
+        expected = f"expected {scheme}://BUCKET/FOLDER: 3 to 222 of a-z 0-9 . _ -, then letters, digits and . _ - @ = +"
         raise EntrypointError(MODEL, f"{redact_value('', url[:200])}: {expected}", f"set {_CHECK[scheme]} instead")
     if scheme not in profile.get("buckets", ()):
         message = f"{url}: the image {profile['variant']} lacks vLLM's extra runai, which loads models from {scheme}://"
