@@ -37,6 +37,7 @@ FOR_BUCKETS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """The same for a bucket. Source: the variables that runai-model-streamer-s3 and -gcs 0.17 and their clients read."""
+BUCKETS = bucket.SCHEMES
 MODEL_FLAG = "--model"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
 """Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
@@ -230,7 +231,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         volumes=volumes,
         once=not serves,
         claim=server,
-        downloads=() if model else FOR_BUCKETS.get(reference.partition("://")[0], FROM_THE_SHELL),
+        downloads=() if model else downloads(reference),
         native=native,
         notes=(
             *_elsewhere(run, wanted, native=native),
@@ -312,12 +313,8 @@ def _model(text: str) -> tuple[Bind | None, str]:
     if text.startswith(OCI):
         bind = image_of_model(text)
         return bind, bind.target
-    if text.startswith(bucket.SCHEMES):
-        if not bucket.ADDRESS.fullmatch(text):
-            expected = f"expected {text[:5]}BUCKET/FOLDER, without credentials"
-            raise InputError(
-                f"--model {redact_text(text)}: {expected}", hint=f"export {FOR_BUCKETS[text[:2]][0]} instead"
-            )
+    if text.startswith(BUCKETS):
+        check_bucket(text, "--model ")
         return None, text
     path = user_options.expanded(text)
     if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
@@ -327,6 +324,20 @@ def _model(text: str) -> tuple[Bind | None, str]:
     if text.startswith((".", "~")) or not _HUB_ID.fullmatch(text):
         raise InputError(f"--model {text}: expected an existing folder or a hub id such as Qwen/Qwen3-8B")
     return None, text
+
+
+def check_bucket(address: str, where: str) -> None:
+    """Raise InputError if a model's address in a bucket is none."""
+    if not bucket.ADDRESS.fullmatch(address):
+        expected = f"expected {address[:5]}BUCKET/FOLDER, without credentials"
+        raise InputError(
+            f"{where}{redact_text(address)}: {expected}", hint=f"export {FOR_BUCKETS[address[:2]][0]} instead"
+        )
+
+
+def downloads(model: str) -> tuple[str, ...]:
+    """Return the variables for the hub or bucket of a model that is not mounted."""
+    return FOR_BUCKETS.get(model.partition("://")[0], FROM_THE_SHELL)
 
 
 def image_of_model(address: str) -> Bind:

@@ -12,7 +12,7 @@ from drydock.core.errors import InputError
 from drydock.inputs.others import OCI
 from drydock.model.running import MODELS
 from drydock.oci.reference import parse
-from drydock.run.container import parse_numbers
+from drydock.run.container import BUCKETS, parse_numbers
 from drydock.topology.ports import HIGHEST
 from drydock.topology.records import Goals, Group
 
@@ -57,10 +57,10 @@ def url(address: str, port: int) -> str:
 
 
 def served_name(model: str) -> str:
-    """Return the name that clients use: a hub id, or the last part of a folder or an image's name."""
+    """Return the name that clients use: a hub id, or the last part of a folder, an address or an image's name."""
     if model.startswith(OCI):
         return PurePosixPath(parse(model.removeprefix(OCI)).repository).name
-    return PurePosixPath(model).name if model.startswith(("/", ".")) else model
+    return PurePosixPath(model).name if model.startswith(("/", ".", *BUCKETS)) else model
 
 
 def in_container(model: str) -> str:

@@ -15,6 +15,7 @@ from drydock.inputs import model_images
 from drydock.inputs.others import OCI
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
+from drydock.run.container import BUCKETS
 
 _HUB = ("HF_", "HUGGING", "MODELSCOPE_")
 """How variables begin that say where models are downloaded from, where they are kept, and with which token."""
@@ -88,7 +89,7 @@ def model_folder(model: str, folder: str) -> Iterator[tuple[str, Path | None]]:
         return
     if not os.path.isfile(f"{folder}/config.json"):  # noqa: PTH113 - Path.is_file raises for a too long name
         raise InputError(f"--model {folder}: found no config.json", hint="name the folder with the model's files")
-    if model.startswith(("/", OCI)):
+    if model.startswith(("/", OCI, *BUCKETS)):
         yield str(Path(folder).absolute()), None
         return
     with tempfile.TemporaryDirectory(prefix="drydock-hub-") as cache:

@@ -15,6 +15,7 @@ from drydock.config.validation import failure
 from drydock.core.errors import HostError, InputError
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
+from drydock.run.container import BUCKETS
 from drydock.topology import groups, pd_ratio, ranks, router, transfer
 from drydock.topology.arguments import in_container, is_ip, relocated
 from drydock.topology.entrypoint_client import Ask, Asked
@@ -40,6 +41,9 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     Raises InputError for what cannot be planned, and HostError if the entrypoint fails.
     """
     topology = read.topology
+    if topology.model.startswith(BUCKETS) and topology.model.partition(":")[0] not in variant.buckets:
+        text = f"model: found {topology.model}, and {variant.id} reads no model from there"
+        raise InputError(text, hint="`./inv run --target TARGET --model s3://…` names the targets that do")
     moved = transfer.checked(variant, topology.groups)
     facts = _facts(read, variant, ask)
     known = {name: groups.traits(found, super_pod(read.hosts[name])) for name, found in facts.items()}

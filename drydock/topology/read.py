@@ -13,6 +13,7 @@ from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
 from drydock.inputs.others import OCI
 from drydock.run.access import HOST_FLAG, exposed, value_of
+from drydock.run.container import BUCKETS, check_bucket
 from drydock.run.entrypoint import PROFILE
 from drydock.run.user_options import is_secret_value
 from drydock.topology.arguments import wanted_address
@@ -49,6 +50,7 @@ def read_topology(path: Path) -> Read:
     topology = validate(Topology, document)
     hosts = {node.name: path.parent / node.host for node in topology.nodes}
     problems = [
+        *_check_model(topology, document),
         *_check_what(topology, document),
         *_check_nodes(topology, document),
         *_check_groups(topology, document),
@@ -62,8 +64,8 @@ def read_topology(path: Path) -> Read:
     return Read(topology, document, hosts)
 
 
-def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
-    """Check that the model, exactly one of target and image, and the API key are named, and images by digest."""
+def _check_model(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    """Check that the model is a hub id, a folder, an image by digest or a folder of a bucket."""
     if not topology.model or topology.model.startswith("-"):
         yield document.problem(("model",), f"found {topology.model!r}, expected a folder or a hub id"), ""
     if topology.model.startswith((".", "~")):
@@ -71,6 +73,11 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
         yield document.problem(("model",), text), "`--model FOLDER` says where the model is on this machine"
     if topology.model.startswith("/") and (topology.model.strip("/") == "" or ".." in topology.model.split("/")):
         yield document.problem(("model",), f"found {topology.model!r}, expected the path of a folder without .."), ""
+    if topology.model.startswith(BUCKETS):
+        try:
+            check_bucket(topology.model, "")
+        except InputError as error:
+            yield document.problem(("model",), error.problems[0]), error.hint
     if topology.model.startswith(OCI):
         try:
             from drydock.inputs import model_images  # noqa: PLC0415 - it imports what speaks to servers
@@ -78,6 +85,10 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
             model_images.by_digest(topology.model)
         except InputError as error:
             yield document.problem(("model",), error.problems[0]), error.hint
+
+
+def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    """Check that exactly one of target and image, and the API key are named, and images by digest."""
     if bool(topology.target) == bool(topology.image):
         found = "both target and image" if topology.target else "neither target nor image"
         hint = "target names a variant of the matrix, image a built image by digest"

@@ -20,11 +20,11 @@ from drydock.oci.reference import parse
 from drydock.run import node_selectors
 from drydock.run.access import LOOPBACK
 from drydock.run.container import (
-    FROM_THE_SHELL,
     Bind,
     Container,
     RunRequest,
     container,
+    downloads,
     image_of_model,
     is_image,
     is_local,
@@ -161,9 +161,8 @@ def _container(plan: TopologyPlan, variant: Variant, replica: Replica, rank: Ran
     rdma = _rdma(options) if uses_rdma({**options.env, **rank.env}) else {}
     own: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank)}
     own["nodes"] = _nodes(variant, replica, rank)
-    return options.model_copy(
-        update={**own, "downloads": () if plan.model.startswith(("/", OCI)) else FROM_THE_SHELL, **rdma}
-    )
+    own["downloads"] = () if own["model"] else downloads(plan.model)
+    return options.model_copy(update={**own, **rdma})
 
 
 def _nodes(variant: Variant, replica: Replica, rank: Rank) -> dict[str, str]:

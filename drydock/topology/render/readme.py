@@ -57,7 +57,8 @@ def _ansible(plan: TopologyPlan) -> list[str]:
     play = "ansible-playbook --inventory inventory.yml playbook.yml"
     export = [f"export {name}=…" for name in keys.names(plan)]
     return [
-        "The playbook takes secrets from the shell that runs it, or from the variable topology_secrets.",
+        "The playbook takes secrets from the shell that runs it, or from the variable topology_secrets. What a model's",
+        "hub or bucket requires, such as HF_TOKEN, it takes from the shell.",
         *_block(
             "ansible-galaxy collection install --requirements-file requirements.yml",
             *export,

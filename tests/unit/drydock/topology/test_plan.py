@@ -145,6 +145,7 @@ def test_what_a_group_cannot_have_is_refused(tmp_path: Path, role: str, own: str
             "target: cpu-s390x-vllm0.27",
             "none published for cpu-s390x-vllm0.27 (vLLM 0.27.1): NIXL has no",
         ),
+        ("model: /models/m", "model: s3://models/m", "cpu-vllm0.32 reads no model from there"),
         ("target: cpu", "target: cuda", "node p0: no device of NVIDIA CUDA in host.json"),
         ("    replicas: 2\n", "    replicas: 3\n", "group prefill, replica 2: found 0 free nodes (none), expected 1"),
     ],
@@ -206,6 +207,12 @@ def test_servers_on_several_nodes_and_no_connector_get_a_plain_router(tmp_path: 
     assert made.router is not None
     assert made.router.argv[7:11] == ("--worker-urls", "http://10.0.0.1:20000", "--policy", "cache_aware")
     assert made.router.address == "10.0.0.2"
+
+
+def test_a_bucket_is_planned_from_a_configuration_here(tmp_path: Path) -> None:
+    text = (EXAMPLES / "deepseek-h100-2nodes.yaml").read_text().replace("../../tests/hosts/cuda-h100-8x/", "")
+    made = _plan(tmp_path, text.replace("deepseek-ai/DeepSeek-V3", "s3://models/tiny"), H100)
+    assert {rank.words[1:4] for rank in _ranks(made).values()} == {("s3://models/tiny", "--served-model-name", "tiny")}
 
 
 def test_a_model_that_nobody_knows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
         ("router: {node: p0}\n", "", "prefill and decode groups without a router", "add router: {node: NAME}"),
         ("{node: p0}", "{node: p9}", "router.node: unknown node 'p9'", ""),
         ("[16, 512]", "[512, 16]", "goals.input: found [512, 16], expected the shortest first", "write [16, 512]"),
+        ("model: /models/m", "model: s3://u:p@m/m", "model: s3://<redacted>@m/m: expected s3://BUCKET", "AWS_ENDPOINT"),
         ("model: /models/m", "model: --help", "model: found '--help', expected a folder or a hub id", ""),
         ("model: /models/m", "model: ./m", "model: found './m', expected a hub id, or the absolute path", "--model"),
         ("role: decode", "role: decode\n    flags: [x]", "flags[0]: found 'x', expected a flag", "write"),

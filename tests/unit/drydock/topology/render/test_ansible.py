@@ -20,7 +20,7 @@ from tests.support.topologies import Marked, load_unsafe
 STATIC = sorted([ansible.FOLDER / "playbook.yml", *(ansible.FOLDER / "roles").rglob("*.yml")])
 KEYWORDS = {
     *("name", "loop", "loop_control", "register", "when", "until", "retries", "delay", "no_log", "changed_when"),
-    *("check_mode", "delegate_to", "become", "failed_when", "ignore_unreachable"),
+    *("check_mode", "delegate_to", "become", "failed_when", "ignore_unreachable", "vars"),
 }
 
 

@@ -73,6 +73,13 @@ def test_a_model_that_is_an_image_is_mounted_by_every_format(kind: str, file: st
     assert not any("HF_TOKEN" in text for text in texts)
 
 
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "slurm", "ansible"])
+@pytest.mark.parametrize(("model", "name"), [("s3://models/tiny", "AWS_REGION"), ("org/tiny", "HF_TOKEN")])
+def test_every_format_passes_what_a_download_requires(kind: str, model: str, name: str) -> None:
+    plan = topologies.two_nodes().model_copy(update={"model": model})
+    assert any(name in text for text in files_of(plan, kind).values())
+
+
 def test_a_plan_with_a_model_by_tag_is_refused_without_asking_its_registry() -> None:
     plan = topologies.two_nodes().model_copy(update={"model": "oci://registry.invalid/m/tiny:v1"})
     with pytest.raises(InputError, match="expected an image by digest"):
