@@ -1,4 +1,4 @@
-"""A model in a bucket: vLLM's streamer, as the CUDA row locks it, in the CPU image; an S3 server on this machine."""
+"""A model in a bucket: vLLM's streamer, as the CUDA row locks it, in the CPU image; S3 and Google on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from tests.support.ports import free_port
 
 STREAMER = (
     *("runai-model-streamer", "runai-model-streamer-s3", "boto3", "botocore", "s3transfer", "jmespath", "humanize"),
-    *("python-dateutil", "six"),
+    *("python-dateutil", "six", "runai-model-streamer-gcs", "google-api-core", "google-auth", "google-cloud-core"),
+    *("google-cloud-storage", "google-crc32c", "google-resumable-media", "googleapis-common-protos", "proto-plus"),
+    *("protobuf", "pyasn1", "pyasn1-modules"),
 )
 PACKAGES = "/opt/venv/lib/python3.11/site-packages"
 PROFILE = "/profile.json"
@@ -42,7 +44,7 @@ def mounts(job: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     python = ["--python-version", "3.11", "--only-binary", ":all:", "--target", str(folder / "site")]
     subprocess.run([*pip, *python, "--requirement", str(folder / "requirements.txt")], check=True)
     profile = folder / "profile.json"
-    profile.write_text(render.profile_text(job.variant.model_copy(update={"buckets": ("s3",)})))
+    profile.write_text(render.profile_text(job.variant.model_copy(update={"buckets": ("s3", "gs")})))
     places = {str(path): f"{PACKAGES}/{path.name}" for path in (folder / "site").iterdir() if path.name != "bin"}
     return {**places, str(profile): PROFILE}
 
@@ -78,8 +80,11 @@ def started(image: str, mounts: Mapping[str, str], env: Mapping[str, str], model
         container.remove(force=True, v=True)
 
 
-def test_a_model_is_served_from_a_bucket(built: build.Built, mounts: dict[str, str], server: bucket.Bucket) -> None:
-    with started(built.image, mounts, server.env, "s3://models/smol") as container:
+@pytest.mark.parametrize("address", ["s3://models/smol", "gs://models/smol"])
+def test_a_model_is_served_from_a_bucket(
+    built: build.Built, mounts: dict[str, str], server: bucket.Bucket, address: str
+) -> None:
+    with started(built.image, mounts, server.env, address) as container:
         demo.wait_until_ready(container)
 
         assert demo.EXPECTED in demo.ask(container, demo.QUESTION, model="smol")

@@ -1,12 +1,14 @@
-"""A folder as an S3 bucket on the loopback address, for the real clients of vLLM's streamer.
+"""A folder as a bucket of S3 and of Google on the loopback address, for the real clients of vLLM's streamer.
 
-It answers what they ask: lists and ranges of objects, with requests signed by a known key (AWS Signature Version 4).
+It answers what they ask: lists and ranges of objects. For S3, a known key signs requests (AWS Signature Version 4); for
+Google, they are anonymous, as those to its emulator are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -14,14 +16,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 BUCKET, KEY, SECRET = "models", "AKIDRYDOCK", "correct-horse"
 
 
 class Bucket(ThreadingHTTPServer):
-    """Serves a folder as s3://models."""
+    """Serves a folder as s3://models and gs://models."""
 
     daemon_threads = True
 
@@ -33,7 +35,15 @@ class Bucket(ThreadingHTTPServer):
     def env(self) -> dict[str, str]:
         """The variables with which a container on this machine's network reads it."""
         url = f"http://127.0.0.1:{self.server_port}"
-        return {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        return {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "STORAGE_EMULATOR_HOST": url,  # of the client in Python
+            "CLOUD_STORAGE_EMULATOR_ENDPOINT": url,  # of that in C++
+            "RUNAI_STREAMER_GCS_USE_ANONYMOUS_CREDENTIALS": "true",
+            "GOOGLE_CLOUD_PROJECT": "none",
+        }
 
 
 @contextmanager
@@ -50,14 +60,17 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        bucket, _, key = urlsplit(self.path).path.lstrip("/").partition("/")
+        path = urlsplit(self.path).path
+        google = re.fullmatch(r"(?:/download)?/storage/v1/b/(\w+)(?:/o(?:/(.+))?)?", path)
+        bucket, _, key = path.lstrip("/").partition("/") if not google else (google[1], "", unquote(google[2] or ""))
         file = self.server.folder / key
-        if not self._signed():
+        if not google and not self._signed():
             self._send(403, _error("SignatureDoesNotMatch"))
         elif bucket != BUCKET:
             self._send(404, _error("NoSuchBucket"))
         elif not key:
-            self._send(200, self._listed(parse_qs(urlsplit(self.path).query)))
+            listed = self._listed_by_google if google else self._listed
+            self._send(200, listed(parse_qs(urlsplit(self.path).query)))
         elif file.is_file():
             self._send_range(file)
         else:
@@ -68,21 +81,32 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _listed(self, query: dict[str, list[str]]) -> bytes:
         """Return the objects, two a page, so that clients have to turn pages."""
-        (prefix,), (after,) = query.get("prefix", [""]), query.get("continuation-token", [""])
-        root = self.server.folder
-        keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-        direct = [key for key in keys if key.startswith(prefix) and key > after]
-        if "delimiter" in query:
-            direct = [key for key in direct if "/" not in key.removeprefix(prefix)]
-        page, more = direct[:2], direct[2:]
+        page, more = self._page(query, "continuation-token")
         found = "".join(
-            f"<Contents><Key>{escape(key)}</Key><Size>{(root / key).stat().st_size}</Size>"
+            f"<Contents><Key>{escape(key)}</Key><Size>{(self.server.folder / key).stat().st_size}</Size>"
             f'<ETag>"{hashlib.sha256(key.encode()).hexdigest()}"</ETag></Contents>'
             for key in page
         )
         following = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
         cut = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{following}"
         return f"<ListBucketResult><Name>{BUCKET}</Name>{cut}{found}</ListBucketResult>".encode()
+
+    def _listed_by_google(self, query: dict[str, list[str]]) -> bytes:
+        page, more = self._page(query, "pageToken")
+        found = [
+            {"name": key, "size": str((self.server.folder / key).stat().st_size), "generation": "1"} for key in page
+        ]
+        return json.dumps({"name": BUCKET, "items": found, **({"nextPageToken": page[-1]} if more else {})}).encode()
+
+    def _page(self, query: dict[str, list[str]], token: str) -> tuple[list[str], list[str]]:
+        """Return two keys after a page's token, and the others."""
+        (prefix,), (after,) = query.get("prefix", [""]), query.get(token, [""])
+        root = self.server.folder
+        keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        direct = [key for key in keys if key.startswith(prefix) and key > after]
+        if "delimiter" in query:
+            direct = [key for key in direct if "/" not in key.removeprefix(prefix)]
+        return direct[:2], direct[2:]
 
     def _send_range(self, file: Path) -> None:
         size = file.stat().st_size
