@@ -214,8 +214,10 @@ def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
         facts = facts._replace(weights=weights_by_size(2 * known["parameters"], config))
     else:
         facts = _estimated(facts, config, 0, "the hub does not answer")
-    unanswered, remedy = model.unanswered, model.remedy
-    return facts._replace(elsewhere=True, unanswered=unanswered, remedy=remedy, known_from=known["source"])
+    unanswered, remedy, template = model.unanswered, model.remedy, known.get("template", "")
+    return facts._replace(
+        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"]
+    )
 
 
 def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:

@@ -209,11 +209,13 @@ def test_drydocks_own_switch_is_named_even_without_a_volume(site: Site) -> None:
 def test_a_known_model_needs_no_access(tmp_path: Path, site: Site, code: int) -> None:
     site.status["/owner/model/resolve/main/config.json"] = code
     known = tmp_path / "known.json"
-    known.write_text(json.dumps({"owner/model": {"config": FULL, "parameters": 1000, "source": "a page"}}))
+    record = {"config": FULL, "parameters": 1000, "source": "a page", "template": "<tool_call>"}
+    known.write_text(json.dumps({"owner/model": record}))
     hub = parse_hub({"HF_ENDPOINT": site.url})
     model = read_model("owner/model", hub=hub, instead=Instead(known=str(known)))
 
     assert (model.weights, model.known_from, model.elsewhere) == (Weights(2000, 1000, 0), "a page", True)
+    assert model.template == "<tool_call>"
     assert site.url in model.unanswered
     assert model.remedy.startswith("correct the id")
     with pytest.raises(EntrypointError):
