@@ -214,7 +214,7 @@ def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
         facts = facts._replace(weights=weights_by_size(2 * known["parameters"], config))
     else:
         facts = _estimated(facts, config, 0, "the hub does not answer")
-    unanswered, remedy, template = model.unanswered, model.remedy, known.get("template", "")
+    unanswered, remedy, template = model.unanswered, model.remedy, known.get("template")
     return facts._replace(
         elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"]
     )

@@ -216,6 +216,9 @@ def test_a_known_model_needs_no_access(tmp_path: Path, site: Site, code: int) ->
 
     assert (model.weights, model.known_from, model.elsewhere) == (Weights(2000, 1000, 0), "a page", True)
     assert model.template == "<tool_call>"
+    del record["template"]
+    known.write_text(json.dumps({"owner/model": record}))
+    assert read_model("owner/model", hub=hub, instead=Instead(known=str(known))).template is None
     assert site.url in model.unanswered
     assert model.remedy.startswith("correct the id")
     with pytest.raises(EntrypointError):

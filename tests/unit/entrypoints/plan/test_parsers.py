@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 import pytest
 
+from drydock.run.entrypoint import CONFIGURATIONS
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE
@@ -96,6 +98,25 @@ def test_parsers_follow_architecture_and_marks(
     assert parsers_of(made) == expected
     assert bool(missing(made)) == (not tool)
     assert (AUTO in made.argv) == bool(tool)
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "reasoning"),
+    [
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3_xml", None),
+        ("deepseek-ai/DeepSeek-R1", "deepseek_v3", "deepseek_r1"),
+        ("openai/gpt-oss-120b", "openai", "openai_gptoss"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4_pythonic", None),
+        ("moonshotai/Kimi-K2-Thinking", "kimi_k2", "kimi_k2"),
+        ("zai-org/GLM-4.6", "glm45", "glm45"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral", None),
+    ],
+)
+def test_known_models_get_their_parsers_without_a_hub(name: str, tool: str, reasoning: str | None) -> None:
+    known = json.loads(CONFIGURATIONS.read_text())[name]
+    found = parsers_of(plan(architecture=known["config"]["architectures"][0], template=known.get("template")))
+
+    assert (found[TOOL][0], found.get(REASON, (None,))[0]) == (tool, reasoning)
 
 
 @pytest.mark.parametrize(
