@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from drydock.core.errors import InputError
 from drydock.run.access import API_KEY
 from drydock.run.container import Container, is_local
 from drydock.run.docker import START_SECONDS, commented, docker_options
-from drydock.run.kubernetes import secret_of
 
 CDI = "nvidia.com/gpu"
 """The kind of NVIDIA's cards (NVIDIA Container Toolkit docs, support for Container Device Interface)."""
@@ -66,7 +66,14 @@ def quadlet_text(container: Container) -> str:
 
 
 def unit(container: Container) -> Unit:
-    """Return the sections of NAME.container. What runs once is started by hand, and not again."""
+    """Return the sections of NAME.container. What runs once is started by hand, and not again.
+
+    Raises InputError for an empty word: Podman's generator leaves it out, and all words after it
+    (pkg/systemd/parser/split.go, extractFirstWord).
+    """
+    if "" in container.arguments:
+        before = container.arguments[container.arguments.index("") - 1]
+        raise InputError(f"{before} '': a unit cannot have an empty word", hint=f"{before}= in one word is none")
     secrets = _secrets(container)
     model = container.model
     pull = [("ExecStartPre", f"podman pull --quiet {model.source}")] if model and model.kind == "image" else []
@@ -95,8 +102,8 @@ def remarks(container: Container) -> Iterable[str]:
         f" `systemctl daemon-reload` and `systemctl start {name}` (as a user with --user) start it"
     )
     for variable in _secrets(container):
-        command = f"podman secret create --env {secret_of(variable)} {variable}"
-        yield f"secret {secret_of(variable)}: the unit starts only with it; `{command}` takes it from your shell"
+        command = f"podman secret create --env {variable} {variable}"
+        yield f"secret {variable}: the unit starts only with it; `{command}` takes it from your shell"
     if container.downloads:
         yield f"{_file(container)}: {', '.join(container.downloads)}, if it has them; %E is /etc, or a user's ~/.config"
     yield from engine_remarks(container)
@@ -115,7 +122,7 @@ def engine_remarks(container: Container) -> Iterable[str]:
 
 
 def _secrets(container: Container) -> tuple[str, ...]:
-    """Return the variables without which it must not start: Podman passes on a secret, or fails."""
+    """Return the variables without which it must not start: Podman passes on the secret of that name, or fails."""
     return tuple(dict.fromkeys((*container.named, *([API_KEY] if container.key_required else ()))))
 
 
@@ -131,7 +138,7 @@ def _key(flag: str, *values: str, secrets: Sequence[str]) -> tuple[str, str]:
     if (flag, value) == ("--security-opt", "no-new-privileges"):
         return "NoNewPrivileges", "true"
     if flag == "--env" and value in secrets:
-        return "Secret", f"{secret_of(value)},type=env,target={value}"
+        return "Secret", f"{value},type=env"
     if flag in KEYS and not (flag == "--env" and "=" not in value):
         return KEYS[flag], _word(value)
     return "PodmanArgs", " ".join(map(_word, (flag, *values)))

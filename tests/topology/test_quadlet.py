@@ -67,7 +67,7 @@ def test_systemd_starts_what_run_says(generator: Path, tmp_path: Path, target: s
     assert words[place + 1 :] == list(wanted.arguments)
     options = [word for option in podman.options(wanted) for word in option]
     key = options.index("VLLM_API_KEY")
-    options[key - 1 : key + 1] = ["--secret", "vllm-api-key,type=env,target=VLLM_API_KEY"]
+    options[key - 1 : key + 1] = ["--secret", "VLLM_API_KEY,type=env"]
     found = [word for word in words[2:place] if word not in QUADLETS_OWN]
     assert sorted(map(str.lower, spelled(found))) == sorted(map(str.lower, spelled(options)))
 

@@ -10,6 +10,7 @@ import pytest
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
+from drydock.core.errors import InputError
 from drydock.model.running import Run
 from drydock.run import podman
 from drydock.run.container import Container, RunRequest, container
@@ -70,7 +71,7 @@ def test_a_unit_has_every_option_of_the_command(tmp_path: Path, record: Run) -> 
     assert found == podman.options(wanted)
 
 
-HOSTILE = ["$HOME ${HOME} $$", "100% %n %%", "a\\b\\n", "\"a\" 'b'", "a\nb\x1b[0m\t", "日本 é", ""]
+HOSTILE = ["$HOME ${HOME} $$", "100% %n %%", "a\\b\\n", "\"a\" 'b'", "a\nb\x1b[0m\t", "日本 é"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -83,17 +84,24 @@ def test_a_word_stays_that_word(tmp_path: Path, text: str) -> None:
     assert unquoted(found["Environment"][0])[-1] == f"VLLM_X={text}"
 
 
+def test_an_empty_word_which_podman_would_drop_with_all_after_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--served-model-name '': a unit cannot have an empty word"):
+        podman.unit(of(Run(), tmp_path, arguments=("--served-model-name", "", "--x")))
+
+
 def test_what_must_not_be_missing_is_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "a-value")
-    wanted = of(Run(), tmp_path, address="0.0.0.0", env=("MY_TOKEN",))
+    wanted = of(Run(), tmp_path, address="0.0.0.0", env=("MY_TOKEN", "HF_TOKEN", "HF_ENDPOINT"))
     found = keys(wanted)
 
-    assert found["Secret"] == ["vllm-api-key,type=env,target=VLLM_API_KEY", "my-token,type=env,target=MY_TOKEN"]
-    assert found["PodmanArgs"][-2:] == ["--env HF_TOKEN", "--env HF_ENDPOINT"]
+    # one each: unlike a pod's secret, Podman's has no keys
+    names = ["HF_TOKEN", "HF_ENDPOINT", "VLLM_API_KEY", "MY_TOKEN"]
+    assert found["Secret"] == [f"{name},type=env" for name in names]
+    assert keys(of(Run(), tmp_path))["PodmanArgs"][-3:-1] == ["--env HF_TOKEN", "--env HF_ENDPOINT"]
     assert keys(wanted, "Service")["EnvironmentFile"] == [f"-%E/drydock/{wanted.name}.env"]
     assert "a-value" not in podman.quadlet_text(wanted)
     said = "\n".join(podman.remarks(wanted))
-    assert "podman secret create --env vllm-api-key VLLM_API_KEY" in said
+    assert "podman secret create --env VLLM_API_KEY VLLM_API_KEY" in said
     assert "VLLM_API_KEY" not in "".join(podman.remarks(of(Run(), tmp_path)))
 
 
