@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -124,6 +125,14 @@ def test_a_secrets_value_is_refused_with_what_to_do(text: str) -> None:
         user_options.parse_variables([text])
     assert raised.value.hint == f"export {name} in your shell, and pass --env {name} without a value"
     assert not value or value not in str(raised.value)
+
+
+def test_the_pages_pass_no_secret_on_a_command_line() -> None:
+    pages = [page.read_text() for page in (DRYDOCK.root / "docs").rglob("run.md")]
+    given = [text for page in pages for text in re.findall(r"--env (\w+=[^\s`]+)", page)]
+    assert "VLLM_USE_MODELSCOPE=True" in given
+    for text in given:
+        user_options.parse_variables([text])
 
 
 def test_a_name_alone_is_passed_by_name_and_read_from_a_secret_in_a_pod(
