@@ -113,12 +113,17 @@ def remarks(container: Container) -> Iterable[str]:
 
 def engine_remarks(container: Container) -> Iterable[str]:
     """Yield what Podman must have."""
-    if is_local(container.image):
-        yield f"image {container.image}: Docker has it, Podman does not: `docker save {container.image} | podman load`"
+    yield from image_remarks(container.image)
     if container.gpus or any(device.startswith(CDI) for device in container.devices):
         yield f"{CDI}: `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` describes the cards to Podman"
     elif container.runtime:
         yield f"runtime {container.runtime}: name its program in [engine.runtimes] of containers.conf"
+
+
+def image_remarks(image: str) -> Iterable[str]:
+    """Yield how Podman gets an image that was built here."""
+    if is_local(image):
+        yield f"image {image}: Docker has it, Podman does not: `docker save {image} | podman load`"
 
 
 def _secrets(container: Container) -> tuple[str, ...]:

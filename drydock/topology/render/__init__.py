@@ -19,7 +19,7 @@ from drydock.run.container import is_local
 from drydock.run.docker import unknown_groups
 from drydock.run.kubernetes import KEY_SECRET
 from drydock.run.kubernetes import remarks as pod_remarks
-from drydock.run.podman import engine_remarks
+from drydock.run.podman import engine_remarks, image_remarks
 from drydock.topology import keys
 from drydock.topology import tasks as topologies
 from drydock.topology.plan_model import TopologyPlan
@@ -111,7 +111,8 @@ def remarks(plan: TopologyPlan, variant: Variant, kind: str) -> tuple[str, ...]:
         return (f"the playbook takes {' and '.join(names)} from {where}",)
     if kind == "slurm":
         own = [item.container for item in placed(plan, variant)]
-        return tuple(dict.fromkeys(text for each in own for text in (*engine_remarks(each), *unknown_groups(each))))
+        texts = [text for each in own for text in (*engine_remarks(each), *unknown_groups(each))]
+        return tuple(dict.fromkeys([*texts, *(image_remarks(plan.router.image) if plan.router else ())]))
     if kind not in _PODS:
         return ()
     found = [f"secret {KEY_SECRET}: the pods start only with it; {readme.name(kind)} has the command"] if names else []

@@ -73,3 +73,8 @@ def test_podman_is_told_of_what_it_must_have() -> None:
     plan = topologies.two_nodes()
     said = "\n".join(remarks(plan, topologies.variant(plan.variant), "slurm"))
     assert "nvidia-ctk cdi generate" in said
+    plan = topologies.disaggregated()
+    assert plan.router
+    plan = plan.model_copy(update={"router": plan.router.model_copy(update={"image": "drydock/router0.1:x"})})
+    said = "\n".join(remarks(plan, topologies.variant(plan.variant), "slurm"))
+    assert "`docker save drydock/router0.1:x | podman load`" in said
