@@ -853,7 +853,6 @@ PLAN_FILE = {"file": "a topology.yaml, or its plan: topology plan --json"}
 
 @verb(
     name="render",
-    positional=["plan"],
     help=JSON
     | PLANNED
     | {

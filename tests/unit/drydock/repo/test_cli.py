@@ -84,6 +84,7 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("matrix --porof packages", "matrix: unknown option --porof", "did you mean '--proof'?"),
         ("build -t cpu", "build: unknown option -t", "./inv build --help"),
         ("lock diff cpu", "lock diff requires --new", "./inv lock diff --help"),
+        ("topology render p.json", "topology render requires --format and --output", "./inv topology render --help"),
     ],
 )
 def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str) -> None:
