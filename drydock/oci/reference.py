@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from drydock.core.errors import InputError
+from entrypoints.core.redact import redact_text
 
 DOCKER_HUB = "docker.io"
 DOCKER_HUB_API = "registry-1.docker.io"
@@ -61,7 +62,8 @@ def parse(text: str) -> Reference:
     for part, value, pattern in (("host", host, _HOST), ("repository", repository, _REPOSITORY)):
         if not pattern.fullmatch(value):
             raise InputError(
-                f"{text!r}: invalid {part} {value!r}", hint="expected HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]"
+                f"{shown(text)!r}: invalid {part} {shown(value)!r}",
+                hint="expected HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]",
             )
     if tag and not TAG.fullmatch(tag):
         raise InputError(
@@ -72,6 +74,11 @@ def parse(text: str) -> Reference:
             f"{text!r}: invalid digest {digest!r}", hint="a digest is sha256: and 64 lower-case hexadecimal digits"
         )
     return Reference(host, repository, tag, digest, scheme)
+
+
+def shown(text: str) -> str:
+    """Return a text that is no reference, without the password that it may have as a URL does."""
+    return redact_text(f"oci://{text}").removeprefix("oci://")
 
 
 def is_loopback(host: str) -> bool:

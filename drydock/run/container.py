@@ -17,6 +17,7 @@ from drydock.inputs.others import OCI
 from drydock.model.record import Record
 from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
+from drydock.oci.reference import shown
 from drydock.run import access, conditional_options, device_files, user_options
 from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_text
@@ -45,7 +46,7 @@ DIGEST = "DRYDOCK_IMAGE_DIGEST"
 _HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
-_IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
+_IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/\[\]-]*(?:@sha256:[0-9a-f]+)?", re.ASCII)
 
 
 WITH_MODEL = (user_options.SERVE, "plan", "warm", "convert", "bench")
@@ -359,7 +360,7 @@ def _cache(text: str) -> str:
 
 def _image(text: str) -> str:
     if not is_image(text):
-        raise InputError(f"--image {text}: expected a reference such as registry.example/vllm:1")
+        raise InputError(f"--image {shown(text)}: expected a reference such as registry.example/vllm:1")
     return text
 
 

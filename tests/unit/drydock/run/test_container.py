@@ -196,7 +196,7 @@ def test_a_cache_is_a_volume_name_or_an_absolute_path(tmp_path: Path, monkeypatc
         made(Run(), machine(tmp_path), cache="a b")
 
 
-@pytest.mark.parametrize("image", ["-v", "x y", "x;y", "$(x)"])
+@pytest.mark.parametrize("image", ["-v", "x y", "x;y", "$(x)", "user:password@r.example/a:1"])
 def test_an_image_is_a_reference(tmp_path: Path, image: str) -> None:
     assert made(Run(), machine(tmp_path), image="[::1]:5000/a/b:1@sha256:0").image.startswith("[::1]")
     with pytest.raises(InputError, match="expected a reference"):
