@@ -41,8 +41,8 @@ def requested(request: RunRequest, accelerator: str) -> RunRequest:
 
 
 def apptainer_argv(container: Container) -> list[str]:
-    """Return the whole command, with the variables that have values."""
-    return [word for option in _command(container) for word in option]
+    """Return the whole command. Only a shell can pass on the variables that have but a name."""
+    return ["sh", "-c", apptainer_text(container)]
 
 
 def apptainer_text(container: Container) -> str:

@@ -384,7 +384,7 @@ def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.Ca
             for part in text.split("\n[")
             for part in [part.removeprefix("[")]
         },
-        "apptainer": lambda: shlex.split(text.rpartition("&&")[2].replace("\\\n", " ")),
+        "apptainer": lambda: ["sh", "-c", text],
     }
     assert data[form] == written[form]()
 
