@@ -82,6 +82,8 @@ def _secret_remarks(container: Container) -> Iterable[str]:
             f"secret {KEY_SECRET}: the pod starts only with it; `kubectl create secret generic {KEY_SECRET}"
             f" --from-env-file=FILE` makes it of a file that sets {API_KEY}"
         )
+    if {*container.downloads} - {*FROM_THE_SHELL}:
+        yield f"secret {BUCKET_SECRET}: the pod takes {', '.join(container.downloads)} from it, if it has them"
     for name in _named_secrets(container):
         yield f"secret {secret_of(name)}: the pod starts only with it; its key {name} has the value of --env {name}"
 

@@ -123,6 +123,8 @@ def test_a_buckets_credentials_come_from_a_secret_unless_they_are_given(tmp_path
     assert env["AWS_REGION"] == "eu-central-1"
     assert env["AWS_ACCESS_KEY_ID"] == {"name": "bucket", "key": "AWS_ACCESS_KEY_ID", "optional": True}
     assert env["AWS_SESSION_TOKEN"] == {"name": "bucket", "key": "AWS_SESSION_TOKEN", "optional": False}
+    said = "".join(kubernetes.remarks(made(Run(), machine(tmp_path), model="gs://models/m")))
+    assert "secret bucket: the pod takes GOOGLE_APPLICATION_CREDENTIALS, " in said
 
 
 def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_path: Path) -> None:
