@@ -159,6 +159,8 @@ def test_init_writes_nothing_that_is_no_topology(tmp_path: Path) -> None:
         tasks.begin(DRYDOCK, _hosts(tmp_path, "a.json"), output, "x\ny", "cpu")
     with pytest.raises(InputError, match=r"nodes\[1\]\.host: found .*, expected text on one line"):
         tasks.begin(DRYDOCK, _hosts(tmp_path, "b\nc.json"), output, "x", "cpu")
+    with pytest.raises(InputError, match="without credentials"):
+        tasks.begin(DRYDOCK, _hosts(tmp_path, "a.json"), output, "s3://key:hunter2@models/m", "cuda")
     assert not output.exists()
 
 
