@@ -47,7 +47,7 @@ REMARKS: dict[str, Callable[[Container], Iterable[str]]] = {
 }
 """Format → the function that returns what must be set up outside of what is printed."""
 
-_CLASS = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_CLASS = re.compile(r"(?!.*(?:[.-]\.|\.-))[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """A DNS subdomain, as the API requires it of a device class."""
 
 

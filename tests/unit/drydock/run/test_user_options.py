@@ -554,6 +554,7 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
         ("cuda", {"monitor": True}, "Kubernetes manifest only"),
         ("cuda", {"device_class": "gpu.example", "format": "compose"}, "Kubernetes manifest only"),
         ("cuda", {"device_class": "A_b", "format": "k8s"}, "invalid name"),
+        ("cuda", {"device_class": "a..b", "format": "k8s"}, "invalid name"),
         ("cuda", {"monitor": True, "format": "k8s", "arguments": ("check",)}, "no metrics"),
         ("cpu", {"device_class": "gpu.example", "format": "k8s"}, "no device"),
     ],
