@@ -107,7 +107,7 @@ def text_of(nodes: Sequence[Mapping[str, str]], groups: Sequence[Mapping[str, ob
     """Return a topology with its router on the first node."""
     lines = [
         spelled(_HEAD),
-        _line({"model": model}, "a hub id, an image (oci://…@sha256:…), s3:// or gs://, or a folder that every node has"),
+        _line({"model": model}, "a hub id, oci://…@sha256:…, s3:// or gs://, or a folder that every node has"),
         _line({"target": target}, "a variant, or image: registry/name@sha256:… instead"),
         _line({"api_key": "required"}, "or none, if everyone who reaches a server may use it"),
         "nodes: # address: where other nodes reach it, best an IP address\n",
