@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import requests
 
 from drydock.core import http
-from drydock.core.errors import RegistryError
+from drydock.core.errors import InputError, RegistryError
 from drydock.core.files import SLOWEST, Pace, exclusive, loads, open_regular, parse_size, read_bounded, write_atomically
 from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError
 
@@ -52,12 +52,22 @@ class FileContent(NamedTuple):
     size: int
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to `end`; fewer if the file became shorter."""
-        with open_regular(self.path) as file:
-            left = end - file.seek(start)
-            while left and (chunk := file.read(min(left, READ))):
-                left -= len(chunk)
-                yield chunk
+        """Yield the bytes from `start` up to `end`.
+
+        Raises InputError for a file that became shorter: the registry would wait for the rest, which never comes. Also
+        for one that cannot be read: an OSError would count as the connection's, and be tried again.
+        """
+        try:
+            with open_regular(self.path) as file:
+                left = end - file.seek(start)
+                while left:
+                    chunk = file.read(min(left, READ))
+                    if not chunk:
+                        raise InputError(f"{self.path}: became shorter while it was read")
+                    left -= len(chunk)
+                    yield chunk
+        except OSError as error:
+            raise InputError(f"{self.path}: {error.strerror}") from error
 
 
 class Pushed(NamedTuple):

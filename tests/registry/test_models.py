@@ -70,3 +70,17 @@ def test_a_changed_byte_is_an_error_before_anything_is_parsed(registry: Registry
     blob.write_bytes(blob.read_bytes().replace(b"changed later", b"changed Later"))
     with pytest.raises(RegistryError, match="the registry sent sha256:"):
         model_images.described(pushed.model)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error_at_once(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "m")
+    hashed = publishing.layers_of(folder)
+    monkeypatch.setattr(publishing, "layers_of", lambda _: hashed)
+    (folder / "b.safetensors").write_bytes(b"b")
+    with pytest.raises(InputError, match=r"b\.safetensors: became shorter while it was read"):
+        push(folder, f"{registry.host}/own/shorter")
+    (folder / "b.safetensors").unlink()
+    with pytest.raises(InputError, match=r"b\.safetensors: No such file"):
+        push(folder, f"{registry.host}/own/shorter")
