@@ -17,6 +17,8 @@ DOCKER_HUB = "docker.io"
 DOCKER_HUB_API = "registry-1.docker.io"
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?")
+_CREDENTIALS = re.compile(r".*@(?=.*/)", re.DOTALL)
+"""A digest has no slash after its @."""
 TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -52,7 +54,10 @@ class Reference(NamedTuple):
 
 
 def parse(text: str) -> Reference:
-    """Parse a reference; raises InputError that names the invalid part."""
+    """Parse a reference; raises InputError that names the invalid part, but never a password."""
+    if secret := _CREDENTIALS.match(text):
+        hint = "`docker login HOST` keeps them"
+        raise InputError(f"{text[secret.end() :]!r}: invalid: found credentials before the host", hint=hint)
     scheme, host, rest = _split(text)
     rest, _, digest = rest.partition("@")
     path, colon, tag = rest.rpartition(":")

@@ -29,12 +29,20 @@ def test_references(text: str, host: str, repository: str, tag: str, digest: str
 @pytest.mark.parametrize(
     "text",
     ["", "r.example/", "r.example/A", "r.example/a:b c", "r.example/a@sha256:12", "r.example/a@", "ftp://r/a",
-     "r.example/a//b", "user:password@r.example/a", "r.example/a:" + "t" * 129, "r.example/../a", "r.example/a?x=1"],
+     "r.example/a//b", "r.example/a:" + "t" * 129, "r.example/../a", "r.example/a?x=1"],
 )  # fmt: skip
 def test_invalid_references_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="invalid") as raised:
         parse(text)
     assert "password" not in str(raised.value)
+
+
+@pytest.mark.parametrize("secret", ["user:secret", "user:sec/secret", "secret", "user:secret@secret"])
+@pytest.mark.parametrize("scheme", ["", "https://"])
+def test_credentials_in_an_address_are_refused_and_not_shown(scheme: str, secret: str) -> None:
+    with pytest.raises(InputError, match=f"^'r.example/a@{DIGEST}': invalid: found credentials") as refused:
+        parse(f"{scheme}{secret}@r.example/a@{DIGEST}")
+    assert "secret" not in str(refused.value)
 
 
 def test_names() -> None:
