@@ -37,6 +37,11 @@ _OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".
 """Weights in formats that vLLM does not read where there are safetensors."""
 _OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", ".git", ".cache")
 """Folders with other forms of the same weights. Source: vLLM, weight_utils.py, which ignores `original/**/*`."""
+_OF_CLIENTS = (".git", ".cache/huggingface")
+"""What git and `hf download --local-dir` keep in a model's folder: times, remotes, perhaps a token.
+
+Source: huggingface_hub, _local_folder.py.
+"""
 
 
 class ModelFile(Record):
@@ -217,13 +222,21 @@ def files_of(folder: Path) -> tuple[Path, list[str]]:
     whole = folder.resolve()
     if not any(os.path.lexists(whole / name) for name in ("config.json", "params.json")):
         raise InputError(f"{folder}: found no config.json", hint="`./inv model pull` downloads a model")
-    paths = [Path(parent, name) for parent, folders, names in os.walk(whole) for name in (*folders, *names)]
+    walk = os.walk(whole, onerror=_refuse)
+    found = [Path(parent, name) for parent, folders, names in walk for name in (*folders, *names)]
+    other = [whole / name for name in _OF_CLIENTS]
+    paths = [path for path in found if not any(path.is_relative_to(folder) for folder in other)]
     problems = [f"{path}: {problem}" for path in paths if (problem := _problem(path, whole))]
     if problems:
         raise InputError(*problems[:10], hint="remove it, or put a copy of the file in its place")
     names = sorted(str(path.relative_to(whole)) for path in paths if path.is_file())
     check_names(str(folder), names)
     return whole, names
+
+
+def _refuse(error: OSError) -> None:
+    """Do not leave out a folder that cannot be read, as os.walk does. Raises InputError."""
+    raise InputError(f"{error.filename}: {error.strerror}") from error
 
 
 def as_pulled(folder: Path, names: Sequence[str]) -> ModelFolder:

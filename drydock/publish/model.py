@@ -140,6 +140,9 @@ def layers_of(folder: Path) -> tuple[ModelFolder, dict[str, TarContent]]:
     Raises InputError for a folder that is no model, FetchError for files that are not as they were pulled.
     """
     whole, names = files_of(folder)
+    if whiteouts := [name for name in names if "/.wh." in f"/{name}"]:
+        hint = "rename or remove the file: an engine would take it for the removal of another one"
+        raise InputError(*(f"{folder / name}: not possible in an image" for name in whiteouts[:10]), hint=hint)
     contents = {name: FileContent(whole / name, (whole / name).stat().st_size) for name in names if name != MANIFEST}
     log(f"{folder}: hashing {len(contents)} files, {sum(map(_size, contents.values())) / 1e9:.2f} GB")
     small = _small(contents)

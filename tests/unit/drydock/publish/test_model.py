@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -71,7 +72,11 @@ def linked(folder: Path) -> None:
         (folder / name).symlink_to(folder.parent.parent / "blobs" / name.replace("/", "-"))
 
 
-@pytest.mark.parametrize("change", [reversed_order, linked])
+def cloned(folder: Path) -> None:
+    write(folder, {".git/config": b"https://user:secret@hub.example", ".cache/huggingface/download/a.metadata": b"1"})
+
+
+@pytest.mark.parametrize("change", [reversed_order, linked, cloned])
 def test_the_same_files_have_the_same_digests(tmp_path: Path, change: Callable[[Path], None]) -> None:
     other = write(tmp_path / "other" / "snapshots" / "0123")
     change(other)
@@ -100,6 +105,24 @@ def test_a_file_beyond_the_8_gib_of_old_tar_headers_has_a_header(tmp_path: Path)
     head = next(layer.pieces(0, 4096))
     with tarfile.open(fileobj=io.BytesIO(head), mode="r|") as archive:
         assert next(iter(archive)).size == 9 << 30
+
+
+def test_a_file_that_an_engine_takes_for_a_removal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"sub/\.wh\.x: not possible in an image"):
+        layers_of(write(tmp_path / "m", {**FILES, "sub/.wh.x": b""}))
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, scandir = write(tmp_path / "m"), os.scandir
+
+    def refused(path: str) -> Any:
+        if str(path).endswith("/sub"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(InputError, match="m/sub: Permission denied"):
+        layers_of(folder)
 
 
 CHANGED: dict[str, tuple[Callable[[Path], Any], type[DrydockError], str]] = {
