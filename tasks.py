@@ -702,13 +702,14 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
 def size(
     _: Context, model: str, hosts: str = "", length: int = 0, concurrency: int = 0, html: str = "", json: bool = False
 ) -> None:
-    """Print which machines serve a model: how many of each, with which split, how long and how many requests."""
+    """Print which machines serve a model: how many, which split, length and requests. Flags of plan follow --."""
     from drydock.topology import page
     from drydock.topology import size as sizing
 
     words = (
         *(("--max-model-len", str(length)) * bool(length)),
         *(("--concurrency", str(concurrency)) * bool(concurrency)),
+        *after_dashes(),
     )
     found = sizing.sizes(here(), model, sizing.machines(here(), hosts), words)
     if html:

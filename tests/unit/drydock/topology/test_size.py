@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from invoke import Context
 
+import tasks
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
@@ -37,6 +40,14 @@ class Image:
         if count >= self.hosts:
             return self.plan
         raise self.error if self.error and count > 1 else DoesNotFitError("with -tp 8: weights take too much")
+
+
+def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(sys, "argv", ["inv", "size", "m", "--", "--enable-lora"])
+    monkeypatch.setattr(size, "sizes", lambda *given: [asked.append(given[3])] * 0)
+    tasks.size.body(Context(), "m", length=5)
+    assert asked == [("--max-model-len", "5", "--enable-lora")]
 
 
 def test_a_plan_is_a_row() -> None:
