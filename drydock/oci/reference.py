@@ -11,7 +11,6 @@ import re
 from typing import NamedTuple
 
 from drydock.core.errors import InputError
-from entrypoints.core.redact import redact_text
 
 DOCKER_HUB = "docker.io"
 DOCKER_HUB_API = "registry-1.docker.io"
@@ -55,9 +54,9 @@ class Reference(NamedTuple):
 
 def parse(text: str) -> Reference:
     """Parse a reference; raises InputError that names the invalid part, but never a password."""
-    if secret := _CREDENTIALS.match(text):
+    if shown(text) != text:
         hint = "`docker login HOST` keeps them"
-        raise InputError(f"{text[secret.end() :]!r}: invalid: found credentials before the host", hint=hint)
+        raise InputError(f"{shown(text)!r}: invalid: found credentials before the host", hint=hint)
     scheme, host, rest = _split(text)
     rest, _, digest = rest.partition("@")
     path, colon, tag = rest.rpartition(":")
@@ -67,8 +66,7 @@ def parse(text: str) -> Reference:
     for part, value, pattern in (("host", host, _HOST), ("repository", repository, _REPOSITORY)):
         if not pattern.fullmatch(value):
             raise InputError(
-                f"{shown(text)!r}: invalid {part} {shown(value)!r}",
-                hint="expected HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]",
+                f"{text!r}: invalid {part} {value!r}", hint="expected HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]"
             )
     if tag and not TAG.fullmatch(tag):
         raise InputError(
@@ -82,8 +80,8 @@ def parse(text: str) -> Reference:
 
 
 def shown(text: str) -> str:
-    """Return a text that is no reference, without the password that it may have as a URL does."""
-    return redact_text(f"oci://{text}").removeprefix("oci://")
+    """Return a reference without the credentials that a user may have written before its host."""
+    return _CREDENTIALS.sub("", text)
 
 
 def is_loopback(host: str) -> bool:
