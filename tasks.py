@@ -702,7 +702,7 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
 def size(
     _: Context, model: str, hosts: str = "", length: int = 0, concurrency: int = 0, html: str = "", json: bool = False
 ) -> None:
-    """Print which machines serve a model: how many, which split, length and requests. Flags of plan follow --."""
+    """Print which machines serve a model: how many, with which split, length and requests. Flags of plan follow --."""
     from drydock.topology import page
     from drydock.topology import size as sizing
 
