@@ -73,7 +73,7 @@ def unit(container: Container) -> Unit:
     """
     if "" in container.arguments:
         before = container.arguments[container.arguments.index("") - 1]
-        raise InputError(f"{before} '': a unit cannot have an empty word", hint=f"{before}= in one word is none")
+        raise InputError(f"{before} '': a unit cannot have an empty word", hint=f"write {before}= as one word")
     secrets = _secrets(container)
     model = container.model
     pull = [("ExecStartPre", f"podman pull --quiet {model.source}")] if model and model.kind == "image" else []
