@@ -38,6 +38,8 @@ HOOKS = (
     f'mkdir -p "$1/etc/docker" && echo \'{ENGINE}\' > "$1/etc/docker/daemon.json"',
     'rm -f "$1"/etc/ssh/ssh_host_*_key*',
     'ln -sf /dev/null "$1/etc/systemd/system/getty@tty1.service"',
+    # it would drop this machine's emulators: only a user namespace has handlers of its own
+    'ln -sf /dev/null "$1/etc/systemd/system/systemd-binfmt.service"',
     'rm -rf "$1"/var/cache/apt/archives/* "$1"/var/lib/apt/lists/*',
 )
 """What is done to the root before it is packed; each machine makes host keys of its own."""
