@@ -37,6 +37,7 @@ def of_example(name: str, kind: str, folder: Path) -> list[dict[str, Any]]:
     """Return the objects of an example."""
     plan = topology_files.planned(topology_files.EXAMPLES / f"{name}.yaml", folder)
     for path, text in render(plan, topologies.variant(plan.variant), kind, {}).items():
+        (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text)
     return [*rendered.kustomized(folder)]
 
