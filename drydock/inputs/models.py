@@ -225,7 +225,7 @@ def files_of(folder: Path) -> tuple[Path, list[str]]:
     walk = os.walk(whole, onerror=_refuse)
     found = [Path(parent, name) for parent, folders, names in walk for name in (*folders, *names)]
     other = [whole / name for name in _OF_CLIENTS]
-    paths = [path for path in found if not any(path.is_relative_to(folder) for folder in other)]
+    paths = [path for path in found if not any(path.is_relative_to(each) for each in other)]
     problems = [f"{path}: {problem}" for path in paths if (problem := _problem(path, whole))]
     if problems:
         raise InputError(*problems[:10], hint="remove it, or put a copy of the file in its place")

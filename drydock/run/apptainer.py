@@ -41,7 +41,7 @@ def requested(request: RunRequest, accelerator: str) -> RunRequest:
 
 
 def apptainer_argv(container: Container) -> list[str]:
-    """Return the whole command. Only a shell can pass on the variables that have but a name."""
+    """Return the whole command. Only a shell passes on variables that are given by name."""
     return ["sh", "-c", apptainer_text(container)]
 
 

@@ -314,8 +314,8 @@ def _model(text: str) -> tuple[Bind | None, str]:
     if text.startswith(OCI):
         bind = image_of_model(text)
         return bind, bind.target
+    check_bucket(text, "--model ")
     if text.startswith(BUCKETS):
-        check_bucket(text, "--model ")
         return None, text
     path = user_options.expanded(text)
     if os.path.isdir(path) or path.is_absolute():  # noqa: PTH112 - Path.is_dir raises for a too long name
@@ -328,8 +328,8 @@ def _model(text: str) -> tuple[Bind | None, str]:
 
 
 def check_bucket(address: str, where: str) -> None:
-    """Raise InputError if a model's address in a bucket is none."""
-    if not bucket.ADDRESS.fullmatch(address):
+    """Raise InputError for a model in a bucket whose address has another form than the image takes."""
+    if address.startswith(BUCKETS) and not bucket.ADDRESS.fullmatch(address):
         expected = f"expected {address[:5]}BUCKET/FOLDER, without credentials"
         raise InputError(
             f"{where}{redact_text(address)}: {expected}", hint=f"export {FOR_BUCKETS[address[:2]][0]} instead"

@@ -13,7 +13,7 @@ from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
 from drydock.inputs.others import OCI
 from drydock.run.access import HOST_FLAG, exposed, value_of
-from drydock.run.container import BUCKETS, check_bucket
+from drydock.run.container import check_bucket
 from drydock.run.entrypoint import PROFILE
 from drydock.run.user_options import is_secret_value
 from drydock.topology.arguments import wanted_address
@@ -73,18 +73,14 @@ def _check_model(topology: Topology, document: YamlDocument) -> Iterator[Problem
         yield document.problem(("model",), text), "`--model FOLDER` says where the model is on this machine"
     if topology.model.startswith("/") and (topology.model.strip("/") == "" or ".." in topology.model.split("/")):
         yield document.problem(("model",), f"found {topology.model!r}, expected the path of a folder without .."), ""
-    if topology.model.startswith(BUCKETS):
-        try:
-            check_bucket(topology.model, "")
-        except InputError as error:
-            yield document.problem(("model",), error.problems[0]), error.hint
-    if topology.model.startswith(OCI):
-        try:
+    try:
+        check_bucket(topology.model, "")
+        if topology.model.startswith(OCI):
             from drydock.inputs import model_images  # noqa: PLC0415 - it imports what speaks to servers
 
             model_images.by_digest(topology.model)
-        except InputError as error:
-            yield document.problem(("model",), error.problems[0]), error.hint
+    except InputError as error:
+        yield document.problem(("model",), error.problems[0]), error.hint
 
 
 def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from drydock.core.project import Project
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import auto
-from drydock.run.container import BUCKETS, check_bucket
+from drydock.run.container import check_bucket
 from drydock.topology import init
 from drydock.topology.entrypoint_client import Entrypoint, model_folder
 from drydock.topology.plan import Images, plan
@@ -28,8 +28,7 @@ ROUTER = "router"
 
 def begin(project: Project, hosts: Path, output: Path, model: str, target: str, shape: str = "") -> None:
     """Write a topology.yaml for recorded hosts. Raises InputError, TargetError and HostError."""
-    if model.startswith(BUCKETS):
-        check_bucket(model, "--model ")
+    check_bucket(model, "--model ")
     found = init.find_hosts(hosts)
     groups = init.groups_of(shape, len(found))
     chosen = find(read_matrix(project), target).id if target else _fitting(project, found)
