@@ -15,12 +15,13 @@ import hypothesis
 import pytest
 
 from drydock.build import build
-from drydock.build.job import prepare
+from drydock.build.job import Job, prepare
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.console import log
 from drydock.engine import daemon as docker_engine
 from drydock.lock import proof
+from drydock.oci import layout as oci_layout
 from drydock.repo import docs
 from tests.support import damage
 
@@ -112,42 +113,70 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(), "drydock-proof")
 
 
+FOUNDATION, IMAGE = "foundation", "image"
+DIGESTS = {"digest": IMAGE, "foundation_digest": FOUNDATION}
+"""Property that a test records → what has that digest."""
+Outcome = tuple[str, str, bool]
+"""Tier, test, whether this phase passed."""
+
+
 class Recorder:
     """Collects the outcomes of the tests that carry `proves(variant, tier)`."""
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, list[tuple[str, str, bool]]] = {}
-        self._digests: dict[str, str] = {}
+        self._outcomes: dict[str, dict[str, list[Outcome]]] = {}
+        """Variant → foundation or image → outcomes."""
+        self._digests: dict[tuple[str, str], str] = {}
+        """Variant, and foundation or image → digest of what was tested, as the tests told it."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Note what each phase of a proving test gave."""
         report: pytest.TestReport = yield  # type: ignore[misc] - a wrapper is sent the result
+        subject = FOUNDATION if item.get_closest_marker("of_foundation") else IMAGE
         for mark in item.iter_markers("proves"):
             variant, tier = mark.args
-            self._outcomes.setdefault(variant, []).append((tier, item.nodeid, report.passed))
-            self._digests.update((variant, str(value)) for name, value in item.user_properties if name == "digest")
+            outcomes = self._outcomes.setdefault(variant, {FOUNDATION: [], IMAGE: []})
+            outcomes[subject].append((tier, item.nodeid, report.passed))
+            told = ((DIGESTS.get(name), str(value)) for name, value in item.user_properties)
+            self._digests.update(((variant, kind), digest) for kind, digest in told if kind)
         return report  # type: ignore[return-value] - as above
 
     def pytest_sessionfinish(self) -> None:
         """Write the proofs, for the images that are built now."""
         for variant, outcomes in self._outcomes.items():
-            found = _proof(variant, outcomes, self._digests.get(variant, ""))
-            if proof.write_proof(DRYDOCK, variant, found):
-                log(f"wrote {proof.path_of(DRYDOCK, variant)}")
+            digests = {subject: self._digests.get((variant, subject), "") for subject in (FOUNDATION, IMAGE)}
+            if proof.write_proof(DRYDOCK, variant, prove(variant, outcomes, digests)):
+                log(f"wrote {proof.proof_path(DRYDOCK, variant)}")
         docs.write(DRYDOCK, read_matrix(DRYDOCK))
 
 
-def _proof(variant: str, outcomes: Sequence[tuple[str, str, bool]], digest: str) -> proof.Proof:
-    """Return the proof of an image: of the one that was tested, or of the Dockerfile where stand-ins were all.
+def prove(variant: str, outcomes: Mapping[str, Sequence[Outcome]], digests: Mapping[str, str]) -> proof.Proof:
+    """Return a variant's proof with what these outcomes show of its foundation and of its image.
 
-    Of the same inputs, what other runs showed of other tiers stays.
+    `digests` are those of what was tested, as far as the tests told them.
     """
-    job, shown = prepare(DRYDOCK, variant), proof.shown(outcomes)
-    inputs, old = job.inputs_sha256, proof.read_proof(DRYDOCK, variant)
-    if set(shown) - {"stand-in"}:
-        digest = digest or build.build(job).digest
-    elif old and old.inputs_sha256 == inputs:
-        digest = old.digest
-    new = proof.Proof(date=proof.today(), digest=digest, inputs_sha256=inputs, shown=shown)
-    return proof.joined(old, new, {tier for tier, _, _ in outcomes})
+    job, old = prepare(DRYDOCK, variant), proof.read_proof(DRYDOCK, variant) or proof.Proof()
+    inputs = {FOUNDATION: job.foundation_key, IMAGE: job.inputs_sha256}
+    proven: dict[str, dict[str, proof.Evidence]] = {}
+    for subject, results in outcomes.items():
+        passed = proof.group_passed_tiers(results)
+        failed = dict.fromkeys({tier for tier, _, _ in results} - set(passed), inputs[subject])
+        evidence = {
+            tier: proof.make_evidence(
+                DRYDOCK,
+                digest="" if tier == "stand-in" else digests[subject] or digest_of_tested(job, subject),
+                inputs_sha256=inputs[subject],
+                tests=tests,
+            )
+            for tier, tests in passed.items()
+        }
+        proven[subject] = proof.replace_evidence(getattr(old, subject), evidence, failed)
+    return proof.Proof(**proven)
+
+
+def digest_of_tested(job: Job, subject: str) -> str:
+    """Return the digest of the image or the foundation that tests of this run used."""
+    if subject == IMAGE:
+        return build.build(job).digest
+    return oci_layout.read_digest(job.foundation)

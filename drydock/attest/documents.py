@@ -24,7 +24,9 @@ RELEASE = "application/vnd.drydock.release.v1+json"
 """What earlier versions attached instead of TAG, for release tags only."""
 BINDINGS = frozenset({TAG, RELEASE})
 """Artifact types that bind a tag to an image: `publish` makes them, they never come from elsewhere."""
-PROOF = "application/vnd.drydock.proof.v1+json"
+PROOF = "application/vnd.drydock.proof.v2+json"
+EARLIER_PROOF = "application/vnd.drydock.proof.v1+json"
+"""Attached until December 2026; it is still read."""
 LICENCES = "application/vnd.drydock.licences.v1+json"
 BOM = "application/spdx+json"
 MODEL_BOM = "application/vnd.cyclonedx+json"
@@ -39,7 +41,13 @@ ABOUT_IMAGE = {
 """Artifact type → file name of what is attached to an image, in this order."""
 REQUIRED = frozenset(ABOUT_IMAGE) - {PROOF}
 """Artifact types that every image has."""
-FILE_NAMES = {**ABOUT_IMAGE, TAG: "tag.json", RELEASE: "release.json", MODEL_BOM: "bom.cdx.json"}
+FILE_NAMES = {
+    **ABOUT_IMAGE,
+    EARLIER_PROOF: "proof.json",
+    TAG: "tag.json",
+    RELEASE: "release.json",
+    MODEL_BOM: "bom.cdx.json",
+}
 """Artifact type → file name of all that is attached."""
 
 
@@ -101,11 +109,10 @@ def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) 
 
 
 def _proof(job: Job) -> tuple[Attached, ...]:
-    """Return the recorded test results if they are of exactly these inputs."""
+    """Return what was shown of this foundation and of this image; nothing of earlier ones."""
     recorded = proof.read_proof(job.project, job.variant.id)
-    if recorded is None or recorded.inputs_sha256 != job.inputs_sha256:
-        return ()
-    return (Attached(PROOF, dumps(dump(recorded)).encode()),)
+    current = proof.select_current(recorded, job.subjects) if recorded else proof.Proof()
+    return (Attached(PROOF, dumps(dump(current)).encode()),) if current != proof.Proof() else ()
 
 
 def _check_lock(job: Job, mismatches: tuple[str, ...]) -> None:

@@ -149,6 +149,11 @@ class Job:
         return self._checksum({render.DOCKERFILE: self.foundation_recipe.encode()}, {}, contexts)
 
     @property
+    def subjects(self) -> proof.Subjects:
+        """Return the checksums of what is proven: of this job's foundation, and of its image."""
+        return proof.Subjects({self.foundation_key}, {self.inputs_sha256})
+
+    @property
     def foundation(self) -> Path:
         """Return the folder of the foundation's OCI layout, whether it was built or not."""
         return layouts_folder(self.variant.id, self.platform, "foundations") / self.foundation_key
@@ -206,8 +211,7 @@ def recorded_digest(project: Project, variant: str, lock: Lock, platform: str, i
 
     Raises StaleError for an invalid proof.
     """
-    shown = proof.read_proof(project, variant)
-    tested = shown.digest if shown and shown.inputs_sha256 == inputs_sha256 else ""
+    tested = proof.tested_digest(proof.read_proof(project, variant), inputs_sha256)
     return committed_digest(lock, platform, inputs_sha256) or tested or None
 
 

@@ -25,7 +25,7 @@ from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.paths import cache_home
 from drydock.core.process import in_ci
 from drydock.engine import daemon
-from drydock.lock import lockfile
+from drydock.lock import lockfile, proof
 from drydock.model.additions import Additions
 from drydock.model.locked import LockedFoundation, LockedImage
 from drydock.model.record import Record
@@ -116,7 +116,7 @@ def settle(
 
 
 def record(job: Job, verified: Verified, builder: str | None = None) -> None:
-    """Write the digest of two identical builds into the lock."""
+    """Write the digest of two identical builds into the lock, and that their foundations agree into the proof."""
     below = verified.foundation
     image = LockedImage(
         foundation=LockedFoundation(digest=below, key=job.foundation_key) if below else None,
@@ -128,6 +128,17 @@ def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
     lockfile.write_own(job.project, changed)
+    if below:
+        _prove_reproduced(job, below)
+
+
+def _prove_reproduced(job: Job, foundation: str) -> None:
+    """Write into the variant's proof that two builds gave the same foundation."""
+    command = f"./inv verify --target {job.variant.id} --record"
+    shown = proof.read_proof(job.project, job.variant.id) or proof.Proof()
+    evidence = proof.make_evidence(job.project, digest=foundation, inputs_sha256=job.foundation_key, tests=(command,))
+    foundations = proof.replace_evidence(shown.foundation, {proof.REPRODUCED: evidence})
+    proof.write_proof(job.project, job.variant.id, shown.model_copy(update={"foundation": foundations}))
 
 
 def describe(difference: LayoutDifference | Mapping[str, str]) -> str:

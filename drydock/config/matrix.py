@@ -161,9 +161,13 @@ class State(NamedTuple):
     unresolved: tuple[str, ...]
     """Contexts that the lock could not pin."""
     proof: str
-    """The strongest tier that tests have shown for the same inputs; else rendered or none."""
+    """The strongest tier that was shown of today's foundation or image; else rendered or none."""
     date: str
-    """The day of those tests."""
+    """The day on which it was shown."""
+    earlier_proof: str
+    """A stronger tier that was shown of earlier inputs only, with its day: `packages, 2026-11-25`; else empty."""
+    reproduced: bool
+    """Whether two builds of today's foundation had the same digest."""
     digest: str
     """Of two identical builds of the same inputs, if the lock has one."""
 

@@ -9,7 +9,7 @@ from drydock.attest import documents
 from drydock.core.console import as_lines
 from drydock.examine.remote_image import Image, open_image
 from drydock.lock import lockfile
-from drydock.lock.proof import Proof
+from drydock.lock.proof import Proof, strongest_tier
 from drydock.model.locked import LockedDebianBase
 from drydock.model.record import Record
 from drydock.publish.repository import Referrer
@@ -85,7 +85,7 @@ def _platform(image: Image, name: str) -> InspectedPlatform:
     config = image.config(name)
     found = image.documents(manifest.digest, documents.FILE_NAMES)
     base, packages = _pinned(of_type(found, documents.LOCK), name)
-    proofs = of_type(found, documents.PROOF)
+    proofs = [*of_type(found, documents.PROOF), *of_type(found, documents.EARLIER_PROOF)]
     return InspectedPlatform(
         digest=manifest.digest,
         created=str(config.get("created", "")),
@@ -97,7 +97,7 @@ def _platform(image: Image, name: str) -> InspectedPlatform:
         base=base,
         packages=packages,
         built=tuple(_built(item) for item in of_type(found, documents.PROVENANCE)),
-        shown=Proof.model_validate(proofs[0].json()).tier() if proofs else "none",
+        shown=strongest_tier(Proof.model_validate(proofs[0].json()) if proofs else None).tier,
     )
 
 

@@ -1,15 +1,23 @@
-"""What tests have shown of each variant, in images/<variant>/proof.json. Only tests write it. IO.
+"""What was shown of each variant, in images/<variant>/proof.json: by tests, by `prove` and by `verify --record`. IO.
 
-A test that shows something carries the marker `proves(variant, tier)`. A tier counts as shown when every test that
-carries it passed in one run, for the digest that was tested.
+Each piece of evidence belongs to what it tested. That an image was built from the real packages, and that these import
+together, is evidence of its foundation, which no change to the entrypoint touches. What the entrypoint does is evidence
+of the image. Evidence of other inputs than today's is kept until newer one replaces it, and is shown with its date.
+
+A test that shows something carries the marker `proves(variant, tier)`, and `of_foundation` if it tests the foundation
+alone. A tier is shown if all its tests of one subject passed in one run.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from pydantic import model_validator
+
+from drydock.core.commit import read_commit
 from drydock.core.errors import StaleError
 from drydock.core.files import dumps, loads
 from drydock.core.project import Project
@@ -17,37 +25,68 @@ from drydock.model.record import Record, dump
 
 TIERS = ("rendered", "stand-in", "packages", "hardware")
 """Weakest first: renders and lints; builds and starts on stand-ins; built from the real packages; served a model."""
+REPRODUCED = "reproduced"
+"""Shown of a foundation in addition to its tier: two builds without cache had the same digest."""
 
 
-class Proof(Record):
-    """images/<variant>/proof.json: the tests that showed something of one variant."""
+class Evidence(Record):
+    """The tests of one run that passed, and what they tested."""
 
+    commit: str
+    """Of the checkout, with a + if its files differed from that commit; empty if unknown."""
     date: str
     """Day of the run, UTC: 2026-11-21."""
     digest: str
-    """Of the image that was tested; empty if only stand-ins were tested."""
+    """Of what was tested; empty if stand-ins were tested."""
     inputs_sha256: str
-    """The inputs that were tested; for other inputs nothing has been shown."""
-    shown: Mapping[str, tuple[str, ...]]
-    """Tier → the tests that showed it, by file and name."""
-
-    def tier(self) -> str:
-        """Return the strongest tier that was shown, or none."""
-        return next((tier for tier in reversed(TIERS) if self.shown.get(tier)), "none")
-
-    def count(self) -> int:
-        """Return the number of tests."""
-        return sum(len(tests) for tests in self.shown.values())
+    """Checksum of the inputs of what was tested."""
+    tests: tuple[str, ...]
+    """By file and name; or the command that showed it."""
 
 
-def path_of(project: Project, variant: str) -> Path:
+class Proof(Record):
+    """images/<variant>/proof.json: what was shown of one variant's foundation, and of its image."""
+
+    foundation: Mapping[str, Evidence] = {}
+    """Tier, or `reproduced` → evidence about the layers that come from packages and vendors."""
+    image: Mapping[str, Evidence] = {}
+    """Tier → evidence about the whole image, with the entrypoint and its profile."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_form(cls, data: Any) -> Any:
+        """Read the form of before December 2026, which had one date and one checksum for all tiers of an image."""
+        if not (isinstance(data, Mapping) and isinstance(data.get("shown"), Mapping)):
+            return data
+        common = {"commit": "", **{key: data.get(key) for key in ("date", "digest", "inputs_sha256")}}
+        return {"image": {tier: {**common, "tests": tests} for tier, tests in data["shown"].items()}}
+
+
+class Subjects(NamedTuple):
+    """The checksums of what a variant's inputs make today, of all its platforms."""
+
+    foundations: Container[str]
+    images: Container[str]
+
+
+class ShownTier(NamedTuple):
+    """The strongest tier of some evidence."""
+
+    tier: str
+    date: str
+
+
+NOT_SHOWN = ShownTier("none", "")
+
+
+def proof_path(project: Project, variant: str) -> Path:
     """Return the path of a variant's proof."""
     return project / f"images/{variant}/proof.json"
 
 
 def read_proof(project: Project, variant: str) -> Proof | None:
     """Return what was shown of a variant; None if nothing was."""
-    path = path_of(project, variant)
+    path = proof_path(project, variant)
     try:
         return Proof.model_validate(loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
     except ValueError as error:
@@ -55,28 +94,61 @@ def read_proof(project: Project, variant: str) -> Proof | None:
 
 
 def write_proof(project: Project, variant: str, proof: Proof) -> bool:
-    """Write what a run of the tests showed; return whether the file changed."""
+    """Write what was shown of a variant; return whether the file changed."""
     return project.write(f"images/{variant}/proof.json", dumps(dump(proof))) is not None
 
 
-def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...]]:
-    """Return tier → tests, given (tier, test, passed); a tier with a test that did not pass was not shown. Pure."""
-    found: dict[str, dict[str, bool]] = {}
+def make_evidence(project: Project, *, digest: str, inputs_sha256: str, tests: Iterable[str]) -> Evidence:
+    """Return evidence of today and of this checkout's commit."""
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    commit = read_commit(project.root)
+    return Evidence(commit=commit, date=today, digest=digest, inputs_sha256=inputs_sha256, tests=tuple(sorted(tests)))
+
+
+def group_passed_tiers(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...]]:
+    """Return tier → tests, of (tier, test, passed); a tier with a test that did not pass is left out. Pure."""
+    tiers: dict[str, dict[str, bool]] = {}
     for tier, test, passed in outcomes:
-        tests = found.setdefault(tier, {})
+        tests = tiers.setdefault(tier, {})
         tests[test] = tests.get(test, True) and passed
-    return {tier: tuple(sorted(tests)) for tier, tests in found.items() if all(tests.values())}
+    return {tier: tuple(sorted(tests)) for tier, tests in tiers.items() if all(tests.values())}
 
 
-def today() -> str:
-    """Return the day, UTC: 2026-11-21."""
-    return dt.datetime.now(dt.UTC).date().isoformat()
+def replace_evidence(
+    old: Mapping[str, Evidence], new: Mapping[str, Evidence], failed: Mapping[str, str] | None = None
+) -> dict[str, Evidence]:
+    """Return old evidence with what is shown again replaced. Pure.
+
+    `failed` maps each tier that was tried without success to the checksum of the inputs: these are not shown any more.
+    """
+    refuted = failed or {}
+    valid = {tier: evidence for tier, evidence in old.items() if evidence.inputs_sha256 != refuted.get(tier)}
+    return {**valid, **new}
 
 
-def joined(old: Proof | None, new: Proof, tried: Iterable[str] = ()) -> Proof:
-    """Add to a proof what was shown of the same inputs before, except for the tiers that were tested again. Pure."""
-    again = set(tried)
-    same = old if old and old.inputs_sha256 == new.inputs_sha256 and old.digest in ("", new.digest) else None
-    kept = {tier: tests for tier, tests in same.shown.items() if tier not in again} if same else {}
-    tests = {tier: {*kept.get(tier, ()), *new.shown.get(tier, ())} for tier in {*kept, *new.shown}}
-    return new.model_copy(update={"shown": {tier: tuple(sorted(names)) for tier, names in tests.items()}})
+def select_current(proof: Proof, subjects: Subjects) -> Proof:
+    """Return the evidence that is of today's inputs. Pure."""
+    return Proof(
+        foundation={
+            tier: evidence
+            for tier, evidence in proof.foundation.items()
+            if evidence.inputs_sha256 in subjects.foundations
+        },
+        image={tier: evidence for tier, evidence in proof.image.items() if evidence.inputs_sha256 in subjects.images},
+    )
+
+
+def strongest_tier(proof: Proof | None) -> ShownTier:
+    """Return the strongest tier of a proof, with the newest date of its evidence. Pure."""
+    parts = (proof.foundation, proof.image) if proof else ()
+    for tier in reversed(TIERS):
+        dates = [part[tier].date for part in parts if tier in part]
+        if dates:
+            return ShownTier(tier, max(dates))
+    return NOT_SHOWN
+
+
+def tested_digest(proof: Proof | None, inputs_sha256: str) -> str:
+    """Return the digest of the image that was tested with these inputs; empty if none was. Pure."""
+    evidence = proof.image.values() if proof else ()
+    return next((item.digest for item in evidence if item.digest and item.inputs_sha256 == inputs_sha256), "")

@@ -60,8 +60,11 @@ def prove(project: Project, target: str, request: RunRequest | None = None, here
     with serving(wanted) as running:
         demo.wait_until_ready(running)
         said = answers(running)
-    found = shown(built, wanted, facts, proof.read_proof(project, job.variant.id))
-    proof.write_proof(project, job.variant.id, found)
+    tests = (name_served_model(wanted, facts),)
+    evidence = proof.make_evidence(project, digest=built.digest, inputs_sha256=built.inputs_sha256, tests=tests)
+    before = proof.read_proof(project, job.variant.id) or proof.Proof()
+    image = proof.replace_evidence(before.image, {"hardware": evidence})
+    proof.write_proof(project, job.variant.id, before.model_copy(update={"image": image}))
     emit(report(built, facts, where, said))
 
 
@@ -141,14 +144,10 @@ def judge(notes: Sequence[str], answer: str) -> list[str]:
     return [*notes, f"{demo.QUESTION!r} → {answer!r}"]
 
 
-def shown(built: build.Built, wanted: Container, facts: Mapping[str, Any], old: proof.Proof | None) -> proof.Proof:
-    """Return the proof: this image's earlier tiers and `hardware`. Pure."""
+def name_served_model(wanted: Container, facts: Mapping[str, Any]) -> str:
+    """Return what was served on which device, as a proof names it. Pure."""
     model = Path(wanted.model.target).name if wanted.model else wanted.arguments[2]
-    said = (f"invoke prove: {model} on {device(facts)}",)
-    new = proof.Proof(
-        date=proof.today(), digest=built.digest, inputs_sha256=built.inputs_sha256, shown={"hardware": said}
-    )
-    return proof.joined(old, new)
+    return f"invoke prove: {model} on {device(facts)}"
 
 
 def device(facts: Mapping[str, Any]) -> str:

@@ -112,22 +112,32 @@ def _some(names: Sequence[str]) -> str:
 
 def accelerators(variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a line for each accelerator: how many images it has, and the best that tests have shown of them."""
-    shown = {row["id"]: row["proof"] for row in rows}
-    own: dict[str, list[Variant]] = {}
-    for variant in (each for each in variants if each.serves):
-        own.setdefault(variant.accelerator, []).append(variant)
+    states = {row["id"]: row for row in rows}
+    by_accelerator: dict[str, list[Variant]] = {}
+    for variant in variants:
+        if variant.serves:
+            by_accelerator.setdefault(variant.accelerator, []).append(variant)
     lines = [
-        (f"[{each[0].title}](docs/{name}.md)", _versions(each), *_best([shown[variant.id] for variant in each]))
-        for name, each in sorted(own.items())
+        (f"[{group[0].title}](docs/{name}.md)", _versions(group), *_count_best([states[row.id] for row in group]))
+        for name, group in sorted(by_accelerator.items())
     ]
-    total = ("all", "", *_best([shown[variant.id] for each in own.values() for variant in each]))
-    return table(("accelerator", "vLLM", "images", "shown"), [*lines, total])
+    every = [states[variant.id] for group in by_accelerator.values() for variant in group]
+    return table(("accelerator", "vLLM", "images", "shown"), [*lines, ("all", "", *_count_best(every))])
 
 
-def _best(shown: Sequence[str]) -> tuple[str, str]:
-    """Return the number of images, and the strongest tier with the number of those that have it."""
-    best = max(shown, key=("none", *TIERS).index)
-    return str(len(shown)), f"{best}: {shown.count(best)}"
+def _count_best(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return the number of images; and the strongest tier, how many have it, and when it was last shown."""
+    current = [(row["proof"], row["date"]) for row in rows]
+    earlier = [tuple(row["earlier_proof"].split(", ")) for row in rows if row["earlier_proof"]]
+    best = max((tier for tier, _ in (*current, *earlier)), key=("none", *TIERS).index)
+    texts = (_count_tier(best, current), _count_tier(best, earlier, " of earlier inputs"))
+    return str(len(rows)), f"{best}: {', '.join(filter(None, texts))}"
+
+
+def _count_tier(tier: str, shown: Sequence[tuple[str, ...]], of: str = "") -> str:
+    dates = [date for other, date in shown if other == tier]
+    newest = f" ({max(dates)})" if any(dates) else ""
+    return f"{len(dates)}{of}{newest}" if dates else ""
 
 
 def _versions(variants: Iterable[Variant]) -> str:

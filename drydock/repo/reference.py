@@ -84,8 +84,10 @@ locks and the results of tests; `./inv matrix --json` has more of each image, su
 
 The tiers, from weakest to strongest: `rendered` (the Dockerfile renders and passes lint), `stand-in` (the image builds
 and starts on stand-in inputs), `packages` (built from the real packages), `hardware` (served a real model on the real
-device). *Locked* names the inputs that are not pinned: [build pins them](../lock.md#unpinned-inputs) where it reaches
-their server.
+device). The date is the day on which the tier was shown. A tier of *earlier inputs* was shown of an older foundation or
+entrypoint, and not yet of today's. *Foundation reproduced*: two builds without cache gave the same layers below the
+entrypoint. `images/IMAGE/proof.json` names tests, digests and commits. *Locked* names the inputs that are not pinned:
+[build pins them](../lock.md#unpinned-inputs) where it reaches their server.
 
 Every image builds without network, unless the table says otherwise.
 """
@@ -107,7 +109,15 @@ def _image(row: Mapping[str, Any]) -> Sequence[str]:
     platforms = ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
     base = row["base"] if row["base"].startswith("debian:") else row["base"].rpartition(":")[0]
     names = (f"`{row['id']}`", ", ".join(row["aliases"]), row["vllm"], base, platforms)
-    return *names, locked, row["proof"]
+    return *names, locked, describe_proof(row)
+
+
+def describe_proof(row: Mapping[str, Any]) -> str:
+    """Return the tier that was shown, with its day, and a stronger one that was shown of earlier inputs."""
+    current = f"{row['proof']}, {row['date']}" if row["date"] else str(row["proof"])
+    reproduced = "; foundation reproduced" if row["reproduced"] else ""
+    earlier = f"; of earlier inputs: {row['earlier_proof']}" if row["earlier_proof"] else ""
+    return current + reproduced + earlier
 
 
 # --- findings -------------------------------------------------------------------------------------------------------

@@ -16,13 +16,22 @@ from drydock.core.errors import DrydockError, InputError, nearest
 from drydock.core.project import Project
 from drydock.inputs import others
 from drydock.lock import lockfile as locks
-from drydock.lock.proof import TIERS, read_proof
+from drydock.lock.proof import (
+    NOT_SHOWN,
+    REPRODUCED,
+    TIERS,
+    Proof,
+    Subjects,
+    read_proof,
+    select_current,
+    strongest_tier,
+)
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.repo.task_helpers import here
 
 NARROW = ("id", "aliases", "locked", "proof")
-FOLDED = ("aliases", "locked")
+FOLDED = ("aliases", "locked", "proof")
 """Columns whose words may take several lines."""
 COLUMNS = ("id", "aliases", "vllm", "platforms", "locked", "proof")
 
@@ -54,29 +63,30 @@ def rows(project: Project, variants: Iterable[Variant]) -> list[dict[str, Any]]:
 
 
 def state(project: Project, variant: Variant) -> State:
-    """Return a variant's state: what is locked, its tier and its digest."""
+    """Return a variant's state: what is locked, what was shown of it, and its digest."""
     lock = current_lock(project, variant)
     if lock is None:
-        return State(locked=False, unresolved=(), proof="none", date="", digest="")
+        return _UNLOCKED
     unresolved = tuple(sorted({name for pins in lock.platforms.values() for name in pins.unresolved}))
+    locked_only = _UNLOCKED._replace(locked=not unresolved, unresolved=unresolved)
     if not (project / f"images/{variant.id}/Dockerfile").is_file():
-        return State(locked=not unresolved, unresolved=unresolved, proof="none", date="", digest="")
-    shown = read_proof(project, variant.id)
-    current = {
-        Job(variant=variant, lock=lock, platform=platform, project=project).inputs_sha256: pins
-        for platform, pins in lock.platforms.items()
-    }
-    proven = shown if shown and shown.inputs_sha256 in current else None
-    images = [
-        pins.image.digest for inputs, pins in current.items() if pins.image and pins.image.inputs_sha256 == inputs
-    ]
-    return State(
-        locked=not unresolved,
-        unresolved=unresolved,
-        proof=proven.tier() if proven else "rendered",
-        date=proven.date if proven else "",
-        digest=images[0] if images else proven.digest if proven else "",
+        return locked_only
+    jobs = [Job(variant=variant, lock=lock, platform=platform, project=project) for platform in lock.platforms]
+    subjects = Subjects({job.foundation_key for job in jobs}, {job.inputs_sha256 for job in jobs})
+    proof = read_proof(project, variant.id) or Proof()
+    current = select_current(proof, subjects)
+    shown, ever = strongest_tier(current), strongest_tier(proof)
+    recorded = (job.recorded_digest for job in jobs)
+    return locked_only._replace(
+        proof="rendered" if shown == NOT_SHOWN else shown.tier,
+        date=shown.date,
+        earlier_proof="" if shown.tier == ever.tier else f"{ever.tier}, {ever.date}",
+        reproduced=REPRODUCED in current.foundation,
+        digest=next((digest for digest in recorded if digest), ""),
     )
+
+
+_UNLOCKED = State(locked=False, unresolved=(), proof="none", date="", earlier_proof="", reproduced=False, digest="")
 
 
 def current_lock(project: Project, variant: Variant) -> Lock | None:
@@ -123,6 +133,8 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
         return ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
     if column == "locked":
         return locked(row)
+    if column == "proof":
+        return f"{row['proof']} ({row['earlier_proof']})" if row["earlier_proof"] else str(row["proof"])
     if column == "aliases":  # one that begins with the row's id is its former id, too wide for a narrow terminal
         return ", ".join(alias for alias in row["aliases"] if not alias.startswith(row["id"]))
     return str(row[column])

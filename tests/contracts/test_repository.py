@@ -173,8 +173,13 @@ def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> N
 @for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
 def test_each_committed_digest_and_proof_is_of_these_inputs(variant: Variant) -> None:
     job = prepare(DRYDOCK, variant.id)
-    current = job.inputs_sha256
-    image, shown = job.pins.image, proof.read_proof(DRYDOCK, variant.id)
-    assert image is None or image.inputs_sha256 == current, "invoke verify --record"
-    assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
-    assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"
+    image, shown = job.pins.image, proof.read_proof(DRYDOCK, variant.id) or proof.Proof()
+    assert image is None or image.inputs_sha256 == job.inputs_sha256, "invoke verify --record"
+    needs_packages = image is None  # gigabytes: what they showed of an earlier entrypoint stays, with its date
+    again = {"rendered", "stand-in"} if needs_packages else {*proof.TIERS}
+    outdated = [
+        tier for tier, evidence in shown.image.items() if tier in again and evidence.inputs_sha256 != job.inputs_sha256
+    ]
+    assert outdated == [], "invoke test --record"
+    digests = {evidence.digest for evidence in shown.image.values()} - {""}
+    assert image is None or digests <= {image.digest}, "invoke test --record"

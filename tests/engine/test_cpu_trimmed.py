@@ -15,7 +15,7 @@ from drydock.engine.run_container import run_to_end
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Trim
 
-pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
+pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.of_foundation]
 
 LOOK = """
 import base64, csv, hashlib, json, struct, sys

@@ -21,6 +21,7 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
+from drydock.oci.layout import read_digest
 from tests.engine.test_standins import hosts, planned
 from tests.support.hosts import expect
 from tests.support.sample import write_model
@@ -104,10 +105,10 @@ def run(image: build.Built) -> Run:
     return _run
 
 
-def test_the_packages_import_together(
-    variant: Variant, image: build.Built, run: Run, record_property: Callable[[str, Any], None]
-) -> None:
-    record_property("digest", image.digest)
+@pytest.mark.of_foundation
+def test_the_packages_import_together(variant: Variant, run: Run, record_property: Callable[[str, Any], None]) -> None:
+    job = prepare(DRYDOCK, variant.id, BuildOptions(platform="linux/amd64"))
+    record_property("foundation_digest", read_digest(job.foundation))
     profile = expect.profile_in(variant.id)
     pins = lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id)).platforms["linux/amd64"]
     locked = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
@@ -118,7 +119,10 @@ def test_the_packages_import_together(
     assert ran.returncode == 0, ran.stderr[-3000:]
 
 
-def test_the_image_plans_what_the_repository_plans(variant: Variant, run: Run, tmp_path: Path) -> None:
+def test_the_image_plans_what_the_repository_plans(
+    variant: Variant, image: build.Built, run: Run, tmp_path: Path, record_property: Callable[[str, Any], None]
+) -> None:
+    record_property("digest", image.digest)
     host, expected = planned(variant, write_model(tmp_path / "stub"))
     ran = run("facts", "--json", "--root", f"/hosts/{host}")
 

@@ -113,6 +113,12 @@ def test_a_request_with_the_key_is_sent_on_and_the_health_check_follows_the_serv
     assert docker.from_env().images.get(image.image).attrs["Config"]["User"] == "10001:0"
 
 
+@pytest.mark.of_foundation
+def test_the_program_of_the_router_starts(image: build.Built) -> None:
+    output = docker.from_env().containers.run(image.image, ["vllm-router", "--help"], remove=True)
+    assert b"--worker-urls" in output
+
+
 def test_it_serves_no_model_and_says_so(image: build.Built) -> None:
     container = docker.from_env().containers.run(image.image, ["serve", "--model", "org/model"], detach=True)
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.build import render
-from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, nearest
@@ -19,7 +18,7 @@ from drydock.examine.advisories import find as known
 from drydock.examine.advisories.databases import Database, OsvService
 from drydock.examine.advisories.record import Advisories, changes
 from drydock.examine.advisories.record import text as summary
-from drydock.lock import lockfile, proof, resolution
+from drydock.lock import lockfile, resolution
 from drydock.lock.drift.ask import LiveUpstream, Upstream
 from drydock.lock.drift.find import find, raise_if_found
 from drydock.lock.drift.record import Drift, text
@@ -41,7 +40,10 @@ class LockRequest(NamedTuple):
 
 UPDATE = LockRequest("drydock/locks", "Update locks")
 FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
-NOTE = "Their digests and proofs are void: run `./inv verify --target … --record` and `./inv test --record`."
+NOTE = (
+    "Their digests are void, and their proofs are of earlier inputs: run `./inv verify --target … --record` and"
+    " `./inv test --record`."
+)
 NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""
@@ -147,7 +149,7 @@ def _settle_known(found: Advisories) -> None:
 
 
 def relock(project: Project, variants: Sequence[Variant], *, first: bool = False) -> list[Path]:
-    """Lock and render variants again and remove proofs that no longer apply; return the locks that changed.
+    """Lock and render variants again; return the locks that changed.
 
     With `first`, valid pins stay. The old lock is kept if the new one pins less, because an index or a git host was not
     reached, or with `first` no more.
@@ -168,7 +170,6 @@ def relock(project: Project, variants: Sequence[Variant], *, first: bool = False
             log(f"{variant.id}: kept the old lock: {'it pins as much' if first else 'an input could not be checked'}")
             continue
         render.write(project, variant, new)
-        _drop_stale_proof(project, variant, new)
         changed += written
     if not project.below:
         docs.write(project, matrix.read_matrix(project))
@@ -182,14 +183,6 @@ def pins_less(old: Lock, new: Lock) -> bool:
         for platform, pins in new.platforms.items()
         if platform in old.platforms
     )
-
-
-def _drop_stale_proof(project: Project, variant: Variant, pins: Lock) -> None:
-    shown = proof.read_proof(project, variant.id)
-    jobs = (Job(variant=variant, lock=pins, platform=platform, project=project) for platform in variant.platforms)
-    path = proof.path_of(project, variant.id)
-    if shown and project.is_own(path) and shown.inputs_sha256 not in {job.inputs_sha256 for job in jobs}:
-        path.unlink()
 
 
 def _settle_rest(found: Drift) -> None:

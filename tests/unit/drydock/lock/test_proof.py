@@ -1,44 +1,92 @@
-"""A proof is what tests have shown, and README says no more."""
+"""A proof says of which foundation and of which image something was shown, and when."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import StaleError
+from drydock.core.files import dumps
+from drydock.core.project import Project
 from drydock.lock import proof
 
 DIGEST = "sha256:" + "a" * 64
+TODAY, EARLIER = "b" * 64, "c" * 64
+
+
+def evidence(inputs: str = TODAY, date: str = "2026-11-26", tests: tuple[str, ...] = ("a test",)) -> proof.Evidence:
+    return proof.Evidence(commit="f" * 40, date=date, digest=DIGEST, inputs_sha256=inputs, tests=tests)
 
 
 def test_a_tier_is_shown_only_if_all_its_tests_passed() -> None:
     outcomes = [("packages", "a", True), ("hardware", "b", True), ("hardware", "c", False), ("packages", "d", True)]
 
-    assert proof.shown(outcomes) == {"packages": ("a", "d")}
+    assert proof.group_passed_tiers(outcomes) == {"packages": ("a", "d")}
 
 
 def test_a_test_that_failed_in_one_phase_failed() -> None:
-    assert proof.shown([("hardware", "a", True), ("hardware", "a", False)]) == {}
+    assert proof.group_passed_tiers([("hardware", "a", True), ("hardware", "a", False)]) == {}
 
 
-def test_the_strongest_tier_is_the_one_that_counts() -> None:
-    shown = {"packages": ("a",), "hardware": ("b",)}
+def test_the_strongest_tier_of_foundation_and_image_counts_with_its_newest_date() -> None:
+    both = proof.Proof(
+        foundation={"packages": evidence(date="2026-11-25"), proof.REPRODUCED: evidence()},
+        image={"packages": evidence(date="2026-11-26"), "stand-in": evidence()},
+    )
 
-    assert proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown=shown).tier() == "hardware"
-    assert proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown={}).tier() == "none"
-
-
-def shows(digest: str = DIGEST, inputs: str = "b", **tiers: tuple[str, ...]) -> proof.Proof:
-    return proof.Proof(date="2026-11-21", digest=digest, inputs_sha256=inputs * 64, shown=tiers)
-
-
-def test_what_was_shown_of_the_same_image_before_stays_and_of_another_goes() -> None:
-    old, new = shows(hardware=("h",), packages=("old",)), shows(packages=("new",))
-
-    assert proof.joined(old, new).shown == {"hardware": ("h",), "packages": ("new", "old")}
-    assert proof.joined(old, shows(inputs="c", packages=("new",))).shown == {"packages": ("new",)}
-    assert proof.joined(old, shows(digest="sha256:" + "d" * 64, packages=("new",))).shown == {"packages": ("new",)}
-    assert proof.joined(shows(digest="", hardware=("h",)), new).shown["hardware"] == ("h",)  # stand-ins have none
-    assert proof.joined(None, new) == new
+    assert proof.strongest_tier(both) == ("packages", "2026-11-26")
+    assert proof.strongest_tier(proof.Proof(foundation={proof.REPRODUCED: evidence()})) == proof.NOT_SHOWN
+    assert proof.strongest_tier(None) == proof.NOT_SHOWN
 
 
-def test_a_tier_that_failed_this_time_does_not_stay_from_before() -> None:
-    old = shows(hardware=("h",), packages=("p",))
+def test_an_edit_of_the_entrypoint_leaves_what_was_shown_of_the_foundation() -> None:
+    shown = proof.Proof(foundation={"packages": evidence()}, image={"hardware": evidence(EARLIER)})
+    current = proof.select_current(shown, proof.Subjects({TODAY}, {"d" * 64}))
 
-    assert proof.joined(old, shows(), ["packages"]).shown == {"hardware": ("h",)}
+    assert current == proof.Proof(foundation={"packages": evidence()})
+    assert proof.strongest_tier(current).tier == "packages"
+
+
+def test_evidence_stays_until_the_same_tier_is_shown_again() -> None:
+    old = {"hardware": evidence(EARLIER), "packages": evidence(EARLIER)}
+
+    assert proof.replace_evidence(old, {"packages": evidence()}) == {
+        "hardware": evidence(EARLIER),
+        "packages": evidence(),
+    }
+
+
+def test_a_tier_that_fails_for_the_same_inputs_is_not_shown_any_more() -> None:
+    old = {"hardware": evidence(EARLIER), "packages": evidence()}
+
+    assert proof.replace_evidence(old, {}, {"packages": TODAY, "hardware": TODAY}) == {"hardware": evidence(EARLIER)}
+
+
+def test_a_file_of_the_earlier_form_is_read(tmp_path: Path) -> None:
+    path = proof.proof_path(Project(tmp_path), "cpu")
+    path.parent.mkdir(parents=True)
+    shown = {"packages": ["a test"]}
+    path.write_text(dumps({"date": "2026-11-21", "digest": DIGEST, "inputs_sha256": TODAY, "shown": shown}))
+
+    assert proof.read_proof(Project(tmp_path), "cpu") == proof.Proof(
+        image={"packages": evidence(date="2026-11-21").model_copy(update={"commit": ""})}
+    )
+
+
+@pytest.mark.parametrize("text", ["[]", "{}x", '{"shown": []}', '{"shown": {"packages": 1}}', '{"image": {"x": {}}}'])
+def test_a_damaged_file_names_its_path_and_what_writes_it(tmp_path: Path, text: str) -> None:
+    path = proof.proof_path(Project(tmp_path), "cpu")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    with pytest.raises(StaleError, match=r"images/cpu/proof\.json: invalid proof") as raised:
+        proof.read_proof(Project(tmp_path), "cpu")
+    assert raised.value.hint == "./inv test --record"
+
+
+def test_the_digest_that_was_tested_is_that_of_the_same_inputs() -> None:
+    shown = proof.Proof(image={"hardware": evidence()})
+
+    assert proof.tested_digest(shown, TODAY) == DIGEST
+    assert proof.tested_digest(shown, EARLIER) == proof.tested_digest(None, TODAY) == ""

@@ -12,7 +12,6 @@ import pytest
 
 from drydock.build import build
 from drydock.core.errors import BuildError, EngineError
-from drydock.lock import proof
 from drydock.prove import demo, prove
 from drydock.run import docker as manifests
 from drydock.run.container import Container, RunRequest
@@ -117,16 +116,11 @@ def test_compared_answers_are_printed() -> None:
     assert said[-1].endswith("'Paris.'")
 
 
-def test_the_proof_names_model_and_device_and_keeps_earlier_tiers(tmp_path: Path) -> None:
-    old = proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown={"packages": ("a test",)})
-    got = prove.shown(BUILT, wanted(tmp_path), CARDS, old)
-
-    assert got.tier() == "hardware"
-    assert got.shown == {"packages": ("a test",), "hardware": ("invoke prove: org/model on 2 of 910B3",)}
+def test_the_proof_names_model_and_device(tmp_path: Path) -> None:
     local = made(NODES, machine(tmp_path), model=str(tmp_path))
-    assert prove.shown(BUILT, local, NO_CARD, None).shown["hardware"] == (
-        f"invoke prove: {tmp_path.name} on Xeon Platinum 8380",
-    )
+
+    assert prove.name_served_model(wanted(tmp_path), CARDS) == "invoke prove: org/model on 2 of 910B3"
+    assert prove.name_served_model(local, NO_CARD) == f"invoke prove: {tmp_path.name} on Xeon Platinum 8380"
 
 
 @pytest.mark.parametrize(("text", "name"), [("8 of HL-225", "8-of-hl-225"), ("µ", "machine"), ("A  B", "a-b")])

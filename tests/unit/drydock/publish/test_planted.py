@@ -58,8 +58,9 @@ def test_another_digest_than_the_lock_records_is_refused(local: StockedRepositor
 
 def test_another_digest_than_the_proof_records_is_refused(local: StockedRepository) -> None:
     local.forget(PLATFORM)
-    shown = proof.Proof(date="2026-11-21", digest=OTHER, inputs_sha256=local.job(PLATFORM).inputs_sha256, shown={})
-    proof.write_proof(Project(local.root), local.variant.id, shown)
+    project, inputs = Project(local.root), local.job(PLATFORM).inputs_sha256
+    evidence = proof.make_evidence(project, digest=OTHER, inputs_sha256=inputs, tests=["a test"])
+    proof.write_proof(project, local.variant.id, proof.Proof(image={"hardware": evidence}))
     with pytest.raises(UntrustedError, match=f"expected {OTHER}, which"):
         built(Project(local.root), local.variant)
 

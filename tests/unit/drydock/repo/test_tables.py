@@ -16,7 +16,7 @@ from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
-from drydock.lock.proof import Proof, path_of, write_proof
+from drydock.lock.proof import Proof, make_evidence, proof_path, write_proof
 from drydock.model.variant import Variant
 from drydock.repo import tables
 
@@ -31,7 +31,7 @@ def root(tmp_path: Path, variant: Variant) -> Path:
     """A repository with the committed images, without proofs."""
     for folder in ("images", "entrypoints", "templates"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    path_of(Project(tmp_path), variant.id).unlink(missing_ok=True)
+    proof_path(Project(tmp_path), variant.id).unlink(missing_ok=True)
     return tmp_path
 
 
@@ -44,18 +44,33 @@ def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Varia
     assert shown(root, variant) == (True, "rendered")
 
 
-def test_a_proof_counts_only_for_the_inputs_that_were_tested(root: Path, variant: Variant) -> None:
-    lock = locks.read_lock(locks.path_of(Project(root), variant.id))
-    inputs = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=Project(root)).inputs_sha256
+def write_full_proof(root: Path, variant: Variant) -> str:
+    """Write that the image served, and that its foundation was built from the packages; return the date."""
+    project = Project(root)
+    lock = locks.read_lock(locks.path_of(project, variant.id))
+    job = Job(variant=variant, lock=lock, platform=variant.platforms[0], project=project)
     digest = f"sha256:{'1' * 64}"
-    write_proof(
-        Project(root),
-        variant.id,
-        Proof(date="2026-11-21", digest=digest, inputs_sha256=inputs, shown={"packages": ("test_it",)}),
-    )
-    assert shown(root, variant) == (True, "packages")
+    image = make_evidence(project, digest=digest, inputs_sha256=job.inputs_sha256, tests=["test_it"])
+    foundation = make_evidence(project, digest=digest, inputs_sha256=job.foundation_key, tests=["test_it"])
+    write_proof(project, variant.id, Proof(foundation={"packages": foundation}, image={"hardware": image}))
+    return image.date
+
+
+def test_an_edit_of_the_entrypoint_keeps_the_proof_of_the_packages(root: Path, variant: Variant) -> None:
+    date = write_full_proof(root, variant)
+    assert shown(root, variant) == (True, "hardware")
     (root / "entrypoints" / "__main__.py").write_text("changed = True\n")
-    assert shown(root, variant) == (True, "rendered")
+    row = tables.rows(Project(root), [variant])[0]
+    assert (row["proof"], row["earlier_proof"]) == ("packages", f"hardware, {date}")
+    assert f"packages (hardware, {date})" in tables.text([row])
+
+
+def test_a_change_to_the_foundation_leaves_the_date_of_its_proof(root: Path, variant: Variant) -> None:
+    date = write_full_proof(root, variant)
+    tool = root / "templates" / "tools" / "layer.py"
+    tool.write_text(tool.read_text() + "# changed\n")
+    row = tables.rows(Project(root), [variant])[0]
+    assert (row["proof"], row["date"], row["earlier_proof"]) == ("rendered", "", f"hardware, {date}")
 
 
 def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:

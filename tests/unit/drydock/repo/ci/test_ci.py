@@ -33,7 +33,6 @@ from drydock.core.project import Project
 from drydock.examine.advisories.record import Advisory, PinnedPackage
 from drydock.lock import lockfile
 from drydock.lock.drift.record import Drift, DriftedPin
-from drydock.lock.proof import Proof, write_proof
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.repo import quality
@@ -604,16 +603,13 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
     return proposal.relock(Project(repository), read_matrix(Project(repository)))
 
 
-def test_a_new_lock_removes_digest_and_proof_of_the_old_image(
+def test_a_new_lock_is_rendered_without_the_digest_of_the_old_image(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = repository / "images" / CPU.id / "proof.json"
-    of_old = Proof(date="2026-11-21", digest="", inputs_sha256="0" * 64, shown={"stand-in": ("a test",)})
-    write_proof(Project(repository), CPU.id, of_old)
     path = lockfile.path_of(Project(repository), CPU.id)
     assert relocked(repository, monkeypatch, {}) == [path]
-    assert lockfile.read_lock(path).platforms["linux/amd64"].tools == ()
-    assert not shown.exists()
+    assert (pins := lockfile.read_lock(path).platforms["linux/amd64"]).tools == ()
+    assert pins.image is None
 
 
 def test_a_lock_that_would_pin_less_is_not_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
