@@ -602,6 +602,7 @@ def bundle_load(
         "revision": "branch, tag or commit [default: main, on ModelScope master]",
         "endpoint": "address of the hub or a mirror [default: HF_ENDPOINT, MODELSCOPE_DOMAIN, or the hub's own]",
         "everything": "also take weights in formats that vLLM does not read",
+        "insecure": "send HF_TOKEN, or the address's password, over plain HTTP to another machine",
     },
 )
 def model_pull(
@@ -611,13 +612,16 @@ def model_pull(
     revision: str = "",
     endpoint: str = "",
     everything: bool = False,
+    insecure: bool = False,
     json: bool = False,
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Download a model, each file checked by hash, for a host without network. Resumes if it was interrupted."""
     from drydock.inputs import models
+    from drydock.inputs.hub import HubAddress
 
-    pulled = models.pull(name, Path(output), revision=revision, endpoint=endpoint, everything=everything)
+    where = HubAddress(endpoint, insecure)
+    pulled = models.pull(name, Path(output), revision=revision, where=where, everything=everything)
     emit(dumps(dump(pulled)) if json else models.report(pulled))
 
 

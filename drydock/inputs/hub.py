@@ -20,6 +20,7 @@ from drydock.core import http
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import Pace, parse_json
 from drydock.inputs.transfer import ATTEMPTS, request_options
+from drydock.oci.reference import is_loopback
 
 MODELSCOPE = "modelscope:"
 """Before the id of a model on ModelScope, as for `serve`."""
@@ -59,25 +60,51 @@ class ModelListing(NamedTuple):
     files: tuple[HubFile, ...]
 
 
+class HubAddress(NamedTuple):
+    """Where a hub is asked, and how."""
+
+    url: str = ""
+    """Empty for the address in the environment, or else the hub's own."""
+    insecure: bool = False
+    """Whether a token or a password may go over plain http to another machine."""
+
+
+USUAL = HubAddress()
+
+
 def endpoint(env: Mapping[str, str] = os.environ) -> str:
     """Return the address of Hugging Face, or of its mirror."""
     return env.get("HF_ENDPOINT") or "https://huggingface.co"
 
 
-def access(env: Mapping[str, str] = os.environ, own: str = "") -> Access:
-    """Return how hubs are reached: certificates, and the token, which only the endpoint gets."""
-    token = env.get("HF_TOKEN", "").strip()
-    base = own or endpoint(env)
-    return Access(
-        certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
-        tokens={http.origin(base): token} if token else {},
-    )
+def access(env: Mapping[str, str] = os.environ, where: HubAddress = USUAL) -> Access:
+    """Return how Hugging Face or its mirror is reached: certificates, and the token, which only the endpoint gets.
+
+    A hub on this machine is reached without a proxy, which would get the token too. Raises InputError for a token that
+    no header can have, and for one that would go over plain http to another machine.
+    """
+    base, token = _base_url(where, endpoint(env)), env.get("HF_TOKEN", "").strip()
+    if not token:
+        return anonymous_access(env)
+    if not (token.isascii() and token.isprintable()):
+        raise InputError("HF_TOKEN: expected printable ASCII, as a header requires", hint="set it again, or unset it")
+    _check_plain(base, "HF_TOKEN", insecure=where.insecure)
+    proxies = {"no_proxy": "*"} if is_loopback(urlsplit(base).hostname or "") else {}
+    return anonymous_access(env)._replace(tokens={http.origin(base): token}, proxies=proxies)
 
 
-def read_listing(model: str, revision: str, endpoint: str, env: Mapping[str, str] = os.environ) -> ModelListing:
+def anonymous_access(env: Mapping[str, str]) -> Access:
+    """Return how a hub that gets no token is reached."""
+    return Access(certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"))
+
+
+def read_listing(
+    model: str, revision: str, where: HubAddress = USUAL, env: Mapping[str, str] = os.environ
+) -> ModelListing:
     """Ask a hub for the files of a model.
 
-    Raises InputError for a name that is no id, FetchError if the hub does not answer, refuses, or gives an unsafe name.
+    Raises InputError for a name that is no id, and for a secret that would go over plain http to another machine;
+    FetchError if the hub does not answer, refuses, or gives an unsafe name.
     """
     name = model.removeprefix(MODELSCOPE)
     if not _ID.fullmatch(name):
@@ -85,26 +112,38 @@ def read_listing(model: str, revision: str, endpoint: str, env: Mapping[str, str
     if revision and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise InputError(f"--revision {revision}: expected a branch, a tag or a commit")
     if model.startswith(MODELSCOPE):
-        domain = endpoint or env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn"
-        found = _modelscope(name, revision or "master", _address(domain), env)
+        base = _base_url(where, env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn")
+        found = _modelscope(name, revision or "master", base, anonymous_access(env))
     else:
-        found = _hugging_face(name, revision or "main", _address(endpoint or env.get("HF_ENDPOINT") or ""), env)
+        found = _hugging_face(name, revision or "main", _base_url(where, endpoint(env)), access(env, where))
     _check(found)
     return found
 
 
-def _address(text: str) -> str:
-    """Return an endpoint without a slash at its end. Raises InputError."""
-    address = (text or "https://huggingface.co").rstrip("/")
+def _base_url(where: HubAddress, usual: str) -> str:
+    """Return a hub's address without a slash at its end. Raises InputError, also for a password over plain http."""
+    address = (where.url or usual).rstrip("/")
     address = address if "://" in address else f"https://{address}"
     if urlsplit(address).scheme not in ("http", "https"):
         raise InputError(f"{redact(address)}: expected an http:// or https:// address of a hub")
+    if urlsplit(address).password:
+        _check_plain(address, "its password", insecure=where.insecure)
     return address
 
 
-def _hugging_face(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> ModelListing:
+def _check_plain(address: str, secret: str, *, insecure: bool) -> None:
+    """Raise InputError if a secret would go to another machine without TLS: the rule of registries, for hubs."""
+    parts = urlsplit(address)
+    if parts.scheme == "http" and not (insecure or is_loopback(parts.hostname or "")):
+        raise InputError(
+            f"{redact(address)}: without TLS, others on the network can read {secret}",
+            hint=f"use https, leave {secret} out, or `model pull --insecure` if you trust the network",
+        )
+
+
+def _hugging_face(name: str, revision: str, endpoint: str, reached: Access) -> ModelListing:
     url = f"{endpoint}/api/models/{name}/revision/{quote(revision, safe='')}?blobs=true"
-    told = _asked(url, name, access(env, endpoint))
+    told = _asked(url, name, reached)
     commit = str(told.get("sha", ""))
     if not _COMMIT.fullmatch(commit):
         raise FetchError(f"{name}: {redact(endpoint)} names no commit of revision {revision}")
@@ -118,10 +157,10 @@ def _of_hugging_face(item: Mapping[str, Any], base: str) -> HubFile:
     return HubFile(path, _size(size, path), sha256, "" if lfs else str(item.get("blobId", "")), f"{base}/{quote(path)}")
 
 
-def _modelscope(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> ModelListing:
+def _modelscope(name: str, revision: str, endpoint: str, reached: Access) -> ModelListing:
     base = f"{endpoint}/api/v1/models/{name}/repo"
     query = urlencode({"Revision": revision, "Recursive": "true"})
-    told = _asked(f"{base}/files?{query}", name, access(env, endpoint)._replace(tokens={})).get("Data")
+    told = _asked(f"{base}/files?{query}", name, reached).get("Data")
     items = _items(told if isinstance(told, dict) else {}, "Files")
     files = tuple(_of_modelscope(item, base, revision) for item in items if item.get("Type") != "tree")
     return ModelListing("ModelScope", name, revision, files)

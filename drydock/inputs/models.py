@@ -22,7 +22,7 @@ from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import checksum, dumps, exclusive, file_sha256, parse_json, read_bounded
 from drydock.core.paths import cache_home
 from drydock.inputs import hub
-from drydock.inputs.hub import HubFile, ModelListing, unsafe_paths
+from drydock.inputs.hub import USUAL, HubAddress, HubFile, ModelListing, unsafe_paths
 from drydock.inputs.store import Store, place, whole_folder
 from drydock.inputs.transfer import Wanted, download
 from drydock.model.names import OneLine
@@ -87,7 +87,7 @@ def pull(
     output: Path,
     *,
     revision: str = "",
-    endpoint: str = "",
+    where: HubAddress = USUAL,
     everything: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> Pulled:
@@ -98,10 +98,10 @@ def pull(
     if output == Path():
         raise InputError("--output: expected the folder to write", hint=f"such as --output {model.rpartition('/')[2]}")
     output = Path(os.path.abspath(output))  # noqa: PTH100 - a link in the path stays one
-    listing = hub.read_listing(model, revision, endpoint, env)
+    listing = hub.read_listing(model, revision, where, env)
     chosen = tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
     left_out = tuple(sorted({file.path for file in listing.files} - {file.path for file in chosen}))
-    reached = hub.access(env, endpoint) if listing.hub == "Hugging Face" else hub.access(env)._replace(tokens={})
+    reached = hub.access(env, where) if listing.hub == "Hugging Face" else hub.anonymous_access(env)
     lock = cache_home(env) / "models" / f"{checksum(str(output))}.lock"
     with exclusive(lock):
         new = not _complete(output, listing, chosen)

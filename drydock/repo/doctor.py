@@ -236,9 +236,7 @@ def _servers(
         elif source.url:
             hint = f'in {file}: indexes: {{"{source.url.rpartition("/")[0]}": "https://MIRROR/…"}}'
             yield Question("source", partial(_ask, rewritten(source.url, mirrors.indexes), reached, dates, hint))
-    models = f"{hub.endpoint(env)}/api/models?limit=1"
-    hint = "set HF_ENDPOINT=https://MIRROR; a model may also be a folder"
-    yield Question("hub", partial(_ask, models, hub.access(env), dates, hint), WARN)
+    yield Question("hub", partial(_hub, env, dates), WARN)
 
 
 def _pages(places: Indexes, variant: Variant | None, pins: LockedPlatform | None) -> Iterator[tuple[str, str]]:
@@ -278,6 +276,12 @@ def _ask(
             f"{said}: the server answered {code}", hint=hint
         )
     return said
+
+
+def _hub(env: Mapping[str, str], dates: list[tuple[float, str]]) -> str:
+    """Ask the hub of models. Raises FetchError, and InputError where it would get the token without TLS."""
+    hint = "set HF_ENDPOINT=https://MIRROR; a model may also be a folder"
+    return _ask(f"{hub.endpoint(env)}/api/models?limit=1", hub.access(env), dates, hint)
 
 
 def _registry(base: LockedImageBase, reached: Access, env: Mapping[str, str]) -> str:

@@ -35,7 +35,7 @@ HUB_CACHES = "DRYDOCK_HUB_CACHES"
 """Variable with the folders of this machine where hubs' models lie, with colons between."""
 CONFIGURATIONS = Path(__file__).with_name("configurations.json")
 
-PASSED = ("PATH", "LD_LIBRARY_PATH", "LC_ALL", "LC_MESSAGES", "LANG", API_KEY, *FROM_THE_SHELL)
+PASSED = ("PATH", "LD_LIBRARY_PATH", "LC_ALL", "LC_MESSAGES", "LANG", API_KEY, *FROM_THE_SHELL, "DRYDOCK_INSECURE_HUB")
 """Variables of the shell that the entrypoint gets, with proxies: what `run` passes, the locale, and vendors' own.
 
 A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.

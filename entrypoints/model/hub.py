@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.errors import MODEL, USAGE, EntrypointError
 from entrypoints.core.folders import read_regular
 from entrypoints.core.redact import redact_value
 from entrypoints.model.files import FILE_AT_MOST
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import ssl
     from urllib.request import Request
 
+INSECURE = "DRYDOCK_INSECURE_HUB"
 _OFFLINE = ("DRYDOCK_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TRUE = ("1", "on", "yes", "true")
 _AT_MOST = 1 << 20
@@ -43,6 +44,8 @@ class Hub(NamedTuple):
     offline: str
     """The variable that forbids requests; empty if they are allowed."""
     token: str
+    insecure: bool
+    """Whether the token may go over plain http to another machine."""
     seconds: float
     """Timeout of one request."""
     authorities: str
@@ -87,7 +90,7 @@ def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str
         roots = tuple(f"{root}{below}" for root in (*own, base) for below in ("/models", "", "/hub/models", "/hub"))
         domain = (env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn").rstrip("/")
         endpoint = domain if "://" in domain else f"https://{domain}"
-        return Hub("ModelScope", endpoint, revision or "master", roots, offline, "", _SECONDS, authorities)
+        return Hub("ModelScope", endpoint, revision or "master", roots, offline, "", False, _SECONDS, authorities)
     home = env.get("HF_HOME") or f"{cache}/huggingface"
     hub = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
     endpoint = (env.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
@@ -98,6 +101,7 @@ def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str
         (*own, hub),
         offline,
         _token(env, home),
+        is_true(env.get(INSECURE)),
         _seconds(env.get("HF_HUB_ETAG_TIMEOUT")),
         authorities,
     )
@@ -116,14 +120,37 @@ def _seconds(text: str | None) -> float:
 
 
 def _token(env: Mapping[str, str], home: str) -> str:
-    """Return the token that huggingface_hub would send; empty if there is none."""
-    token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN")
-    if token or is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
-        return (token or "").strip()
+    """Return the token that huggingface_hub would send; empty if there is none. An empty variable is none.
+
+    It leaves out line ends (utils/_auth.py, _clean_token), also those within, which a header cannot have.
+    """
+    token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN") or ""
+    if not token and not is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
+        try:
+            token = read_regular(env.get("HF_TOKEN_PATH") or f"{home}/token", 1024).decode("ascii")
+        except (OSError, ValueError):  # no one logged in
+            return ""
+    return token.replace("\r", "").replace("\n", "").strip()
+
+
+def check_token(hub: Hub) -> None:
+    """Raise USAGE if the token would go over plain http to another machine, from here or from vLLM."""
+    from urllib.parse import urlsplit
+
+    host = urlsplit(hub.endpoint).hostname or ""
+    if hub.token and not (hub.insecure or hub.endpoint.startswith("https:") or _is_loopback(host)):
+        message = f"{hub.place}: without TLS, others on the network can read the token in HF_TOKEN"
+        hint = f"set HF_ENDPOINT to an https:// address, unset HF_TOKEN, or set {INSECURE}=1 if you trust the network"
+        raise EntrypointError(USAGE, message, hint)
+
+
+def _is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
     try:
-        return read_regular(env.get("HF_TOKEN_PATH") or f"{home}/token", 1024).decode("ascii").strip()
-    except (OSError, ValueError):  # no one logged in
-        return ""
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 # --- the local cache ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from entrypoints.model.bucket import SCHEMES, ReadBucket
 from entrypoints.model.config import Config, Table, parse_config, size
 from entrypoints.model.files import parse_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
-from entrypoints.model.hub import Hub, NotAnswered, Refused, fetch, not_found, snapshot
+from entrypoints.model.hub import Hub, NotAnswered, Refused, check_token, fetch, not_found, snapshot
 from entrypoints.model.multimodal_encoders import Tower, parse_towers
 from entrypoints.model.parameters import Linear, estimate, linears, shares
 from entrypoints.model.parsers import ARCHITECTURES
@@ -221,7 +221,9 @@ def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
 
 
 def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
-    """Read a model from the local cache, or else from the hub. Raises MODEL."""
+    """Read a model from the local cache, or else from the hub. Raises MODEL, and USAGE for a token without TLS."""
+    if not hub.offline:  # vLLM asks the hub for a model of the cache too
+        check_token(hub)
     if ":" in name:
         return _unknown(name, f"{name} names a GGUF file of a hub id, which only vLLM reads")
     folder = snapshot(hub, name)

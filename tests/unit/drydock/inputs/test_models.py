@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import DiskFullError, FetchError, InputError
-from drydock.inputs import models
+from drydock.inputs import hub, models
+from drydock.inputs.hub import HubAddress
 from drydock.inputs.models import MANIFEST, check_folder, pull, read_folder
 
 if TYPE_CHECKING:
@@ -81,6 +83,69 @@ def test_the_token_goes_to_the_hub_and_not_to_what_it_redirects_to(
 
     assert {authorization for *_, authorization in server.requests} == {"Bearer secret"}
     assert [authorization for *_, authorization in other_server.requests] == [None]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("url", "token", "refused"),
+    [
+        ("http://hub.example", "secret", "can read HF_TOKEN"),
+        ("http://192.0.2.1:8080/", "secret", "can read HF_TOKEN"),
+        ("HTTP://hub.example", "secret", "can read HF_TOKEN"),
+        ("http://localhost@hub.example", "secret", "can read HF_TOKEN"),
+        ("http://me:pass@hub.example", "", "can read its password"),
+        ("http://hub.example", "", ""),
+        ("https://hub.example", "secret", ""),
+        ("hub.example", "secret", ""),
+    ],
+)
+def test_a_secret_goes_to_another_machine_with_tls_only(
+    asked: list[Access], tmp_path: Path, named: bool, url: str, token: str, refused: str
+) -> None:
+    env = {"DRYDOCK_CACHE": str(tmp_path / "cache"), "HF_TOKEN": token} | ({} if named else {"HF_ENDPOINT": url})
+    where = HubAddress(url if named else "")
+    with pytest.raises(InputError if refused else FetchError, match=refused or "it is not there") as error:
+        pull("org/name", tmp_path / "m", where=where, env=env)
+    assert len(asked) == (not refused)
+    assert "pass" not in str(error.value).replace("password", "")
+
+    with pytest.raises(FetchError, match="it is not there"):
+        pull("org/name", tmp_path / "m", where=where._replace(insecure=True), env=env)
+    assert [*asked[-1].tokens.values()] == ([token] if token else [])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Access]:
+    """Return how hubs were asked, none of which is there."""
+    accesses = list[Access]()
+
+    def read_small(_url: str, _what: str, reached: Access) -> bytes:
+        accesses.append(reached)
+        raise FetchError("it is not there")
+
+    monkeypatch.setattr(hub, "read_small", read_small)
+    return accesses
+
+
+def test_modelscope_gets_no_token_so_that_plain_http_is_no_matter(asked: list[Access], tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="it is not there"):
+        pull("modelscope:org/name", tmp_path / "m", where=HubAddress("http://ms.example"), env={"HF_TOKEN": "secret"})
+    assert [reached.tokens for reached in asked] == [{}]
+
+
+def test_a_hub_on_this_machine_gets_the_token_without_a_proxy(
+    env: dict[str, str], other_server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", other_server.url)
+    monkeypatch.setenv("no_proxy", "")
+    assert pull("org/name", tmp_path / "m", env=env).new
+    assert other_server.requests == []
+
+
+@pytest.mark.parametrize("token", ["sec\nret", "secr\u00e9t", "a\x00b"])
+def test_a_token_that_no_header_can_have_is_named(env: dict[str, str], tmp_path: Path, token: str) -> None:
+    with pytest.raises(InputError, match="HF_TOKEN: expected printable ASCII"):
+        pull("org/name", tmp_path / "m", env={**env, "HF_TOKEN": token})
 
 
 def test_an_interrupted_download_resumes_and_no_partial_folder_looks_complete(

@@ -95,6 +95,13 @@ def test_what_refuses_hangs_or_lacks_is_named_with_what_to_write(
     assert f"FAIL  index         http://{silent}/simple/uv/: no answer in time\n" in shown
 
 
+def test_the_token_of_the_hub_is_not_sent_without_tls(machine: Machine) -> None:
+    machine.env |= {"HF_ENDPOINT": "http://192.0.2.1", "HF_TOKEN": "secret"}
+    found = machine.examine()["hub"]
+    assert found.found == "http://192.0.2.1: without TLS, others on the network can read HF_TOKEN"
+    assert (found.state, found.remedy.partition(",")[0]) == (doctor.WARN, "use https")
+
+
 def test_a_registry_that_refuses_connections_gives_its_exit_code(machine: Machine) -> None:
     machine.mirror("127.0.0.1:9")
     found = machine.examine()

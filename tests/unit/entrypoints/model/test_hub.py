@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from drydock.run.standins import CONFIG
-from entrypoints.core.errors import MODEL, EntrypointError
-from entrypoints.model.hub import parse_hub, snapshot
+from entrypoints.core.errors import MODEL, USAGE, EntrypointError
+from entrypoints.model import read as reading
+from entrypoints.model.hub import Hub, NotAnswered, parse_hub, snapshot
 from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
 from tests.support.sample import write_model, write_safetensors
@@ -316,6 +317,62 @@ def test_the_token_does_not_follow_a_redirect(site: Site) -> None:
 
     assert model.geometry is not None
     assert "Authorization" not in other.asked[0][1]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "env", "sent"),
+    [
+        ("http://192.0.2.1:1", {"HF_TOKEN": "secret"}, False),
+        ("http://hub.example", {"HUGGING_FACE_HUB_TOKEN": "secret"}, False),
+        ("HTTP://hub.example", {"HF_TOKEN": "secret"}, False),
+        ("http://localhost.hub.example", {"HF_TOKEN": "secret"}, False),
+        ("http://127.0.0.1@hub.example", {"HF_TOKEN": "secret"}, False),
+        ("http://[::ffff:192.0.2.1]", {"HF_TOKEN": "secret"}, False),
+        ("http://hub.example", {"HF_TOKEN": "secret", "DRYDOCK_INSECURE_HUB": "1"}, True),
+        ("http://hub.example", {"HF_TOKEN": "secret", "HF_HUB_OFFLINE": "1"}, True),
+        ("http://hub.example", {"HF_TOKEN": " \n"}, True),
+        ("http://hub.example", {}, True),
+        ("https://hub.example", {"HF_TOKEN": "secret"}, True),
+        ("http://localhost:1", {"HF_TOKEN": "secret"}, True),
+        ("http://hub.localhost:1", {"HF_TOKEN": "secret"}, True),
+        ("http://[::1]:1", {"HF_TOKEN": "secret"}, True),
+    ],
+)
+def test_a_token_goes_to_another_machine_with_tls_only(
+    endpoint: str, env: dict[str, str], sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+
+    def fetch(hub: Hub, *_: Any, **_more: Any) -> None:
+        asked.append(hub.endpoint)
+        raise NotAnswered("it is not there")
+
+    monkeypatch.setattr(reading, "fetch", fetch)
+    env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), **env}
+    if sent:
+        assert read(env).unanswered
+    else:
+        with pytest.raises(EntrypointError, match="without TLS, others on the network can read the token") as error:
+            read(env)
+        assert error.value.code == USAGE
+        assert all(way in error.value.hint for way in ("https://", "unset HF_TOKEN", "DRYDOCK_INSECURE_HUB=1"))
+        assert "secret" not in str(error.value)
+    assert bool(asked) == (sent and "HF_HUB_OFFLINE" not in env)
+
+
+def test_a_model_of_the_cache_is_checked_too_because_vllm_asks_the_hub(tmp_path: Path) -> None:
+    write_model(tmp_path / "hub/models--owner--model/snapshots/main", FULL)
+    env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://hub.example"}
+    assert read(env).geometry is not None
+    with pytest.raises(EntrypointError, match="without TLS"):
+        read({**env, "HF_TOKEN": "secret"})
+    assert read({**env, "HF_TOKEN": "secret", "HF_HUB_OFFLINE": "1"}).geometry is not None
+
+
+def test_a_tokens_line_ends_are_left_out_as_the_library_does(site: Site) -> None:
+    site.add("config.json", FULL)
+    read({"HF_ENDPOINT": site.url, "HF_TOKEN": " sec\r\nret\n"})
+    assert site.asked[0][1]["Authorization"] == "Bearer secret"
 
 
 def test_a_stored_token_is_sent_unless_forbidden(tmp_path: Path) -> None:
