@@ -251,8 +251,9 @@ def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) ->
     yield from (f"{text}, on {', '.join(names)}" for text, names in nodes.items())
 
 
-_OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121", "PLAN-122"})
-"""What a plan of one host cannot know of the others: here all are read, and have addresses and a secret."""
+_OF_ONE_HOST = frozenset({"PLAN-092", "PLAN-120", "PLAN-121", "PLAN-122"})
+"""What a plan of one host cannot know of a topology: all hosts are read, and have addresses, a secret, and a key unless
+topology.yaml says `api_key: none`."""
 _RENDERED = frozenset({"RUN-003", "RUN-005", "RUN-006", "RUN-007", "RUN-008"})
 """What the recording lacked and each rendered container has: capabilities, /dev/shm, security, user, privileges."""
 

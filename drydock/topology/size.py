@@ -35,6 +35,8 @@ _ADDRESS = "192.0.2.1"
 _SPLIT = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
 _EXPERTS, _SEQUENCES = "--enable-expert-parallel", "--max-num-seqs"
 _SEVERITIES = ("FAIL", "UNKNOWN", "WARN", "INFO")
+_OF_CLIENTS = "PLAN-092"
+"""That a server has no key says nothing of a machine."""
 
 Ask = Callable[[Sequence[str]], Any]
 """Words after `plan` → what `plan --json` prints. Raises DoesNotFitError, HostError and InputError."""
@@ -139,7 +141,7 @@ def _served(empty: Capacity, plan: Mapping[str, Any], hosts: int) -> Capacity:
     requests = tokens // length if length else 0
     most = _value(argv, _SEQUENCES) if _SEQUENCES in argv else requests
     split = " ".join([*parts, *(["ep"] if _EXPERTS in argv else [])]) or "tp1"
-    wrong = [each for each in plan["findings"] if each["severity"] in _SEVERITIES]
+    wrong = [each for each in plan["findings"] if each["severity"] in _SEVERITIES and each["id"] != _OF_CLIENTS]
     worst = min(wrong, key=lambda each: _SEVERITIES.index(each["severity"]), default=None)
     finding = f"{worst['severity']} {worst['id']}" if worst else ""
     return empty._replace(

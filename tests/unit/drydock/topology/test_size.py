@@ -25,6 +25,7 @@ PLAN = {
         {"severity": "FAIL", "id": "A-003"},
     ],
 }
+OF_CLIENTS = [{"severity": "WARN", "id": "PLAN-092"}, {"severity": "INFO", "id": "A-002"}]
 
 
 class Image:
@@ -55,6 +56,10 @@ def test_a_plan_is_a_row() -> None:
     assert found == EMPTY._replace(
         hosts=1, split="tp8 dp2 ep", length=1000, requests=10, tokens=11_000, finding="FAIL A-003"
     )
+
+
+def test_that_a_server_has_no_key_is_nothing_of_the_machine() -> None:
+    assert size.size_of(EMPTY, Image({**PLAN, "findings": OF_CLIENTS})).finding == "INFO A-002"
 
 
 def test_requests_are_no_more_than_the_server_runs_at_a_time() -> None:

@@ -133,7 +133,7 @@ def test_text_can_be_pasted_into_a_shell() -> None:
 def test_only_findings_that_need_attention_are_wrong() -> None:
     made = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
 
-    assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002"]
+    assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002", "PLAN-092"]
 
 
 def test_vllm_gets_the_drain_timeout_if_it_has_the_flag() -> None:
