@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.core.errors import InputError
+from entrypoints.core.errors import EntrypointError
+from entrypoints.request.access import parse_keys
 
 LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - a default of Kubernetes only, and a hint
 LAST_PORT = 65535
 API_KEY = "VLLM_API_KEY"
 """The keys that clients must send, one a line. As an argument (--api-key), every user of the machine could read it."""
 FLAG, FILE_FLAG, HOST_FLAG = "--api-key", "--api-key-file", "--host"
+NAMES_HERE = ("localhost", LOOPBACK, "[::1]")
+"""How clients on this machine name a server on loopback."""
 KEY_AT_MOST = 1 << 20
 """Characters of a key file, as in the entrypoint."""
 
@@ -69,7 +73,10 @@ def value_of(arguments: Sequence[str], flag: str) -> str:
 
 
 def without_key(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arguments without --api-key, and its keys, as its last occurrence gives them."""
+    """Return the arguments without --api-key, and its keys, as its last occurrence gives them.
+
+    Raises InputError if it gives none.
+    """
     spaced = [word for argument in arguments for word in _split(argument, FLAG)]
     if FLAG not in spaced:
         return tuple(arguments), ()
@@ -82,25 +89,40 @@ def without_key(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, .
         else:
             inside = False
             rest.append(word)
-    return tuple(rest), tuple(keys)
+    return tuple(rest), _parse_keys("\n".join(keys), FLAG)
 
 
 def read_keys(path: str) -> tuple[str, ...]:
     """Return the keys in a file, one a line. Raises InputError."""
     try:
         with Path(path).open(encoding="utf-8") as file:
-            keys = tuple(line.strip() for line in file.read(KEY_AT_MOST).splitlines() if line.strip())
+            text = file.read(KEY_AT_MOST)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InputError(f"--api-key-file {path}: {reason}", hint="write the keys into a file of your own") from error
-    if not keys or any(" " in key for key in keys):
-        raise InputError(f"--api-key-file {path}: expected one key a line, found {'a space' if keys else 'none'}")
+    keys = _parse_keys(text, f"--api-key-file {path}")
+    if any(" " in key for key in keys):
+        raise InputError(f"--api-key-file {path}: expected one key a line, found a space")
     return keys
+
+
+def check_variable() -> None:
+    """Raise InputError if the environment has the variable of the key and no key in it: the container would end."""
+    if API_KEY in os.environ:
+        _parse_keys(os.environ[API_KEY], API_KEY)
+
+
+def _parse_keys(text: str, place: str) -> tuple[str, ...]:
+    """Return the keys of a text, one a line, by the rule of the container. Raises InputError."""
+    try:
+        return parse_keys(text, place)
+    except EntrypointError as error:
+        raise InputError(error.message, hint=error.hint) from error
 
 
 def require_key(address: str, port: int) -> None:
     """Raise InputError unless the environment has the key that clients of this address must send."""
-    if not os.environ.get(API_KEY):
+    if API_KEY not in os.environ:
         raise InputError(
             f"--port {bracketed(address)}:{port}: other machines can reach this address, and no API key is set",
             hint=f"set {API_KEY} or pass --api-key-file FILE; --port {port} is for this machine only; --no-api-key lets"

@@ -51,7 +51,7 @@ def apptainer_text(container: Container) -> str:
     for name in by_name(container):
         required = name == API_KEY and container.key_required
         export = f'export {VARIABLE}{name}="{KEY_WANTED if required else f"${name}"}"'
-        before.append(export if required else f'{{ [ -z "${{{name}-}}" ] || {export}; }}')
+        before.append(export if required else f'{{ [ -z "${{{name}+set}}" ] || {export}; }}')
     return " &&\n".join([*before, " \\\n  ".join(map(join, _command(container)))]) + "\n"
 
 

@@ -9,7 +9,9 @@ from drydock.model.running import Run, Word
 from drydock.run import podman
 from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracketed, exposed
 from drydock.run.container import Bind, Container, text_of
+from drydock.run.docker import merged
 from drydock.run.user_options import HOST
+from entrypoints.request.access import ALLOWED_HOSTS
 
 COMPOSE = {
     "--runtime": "runtime",
@@ -167,6 +169,9 @@ def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str
     because = f"other machines can connect; --port {LOOPBACK}:{container.port} does not let them"
     because = because if exposed(container.address) else only
     yield ("--host", container.address, because) if container.network == HOST else ("--publish", where, because)
+    if ALLOWED_HOSTS in merged(container.env, container) and ALLOWED_HOSTS not in container.given:
+        because = f"names by which a server without a key answers; --env {ALLOWED_HOSTS}=NAME,… is for a proxy's"
+        yield "--env", f"{ALLOWED_HOSTS}={container.env[ALLOWED_HOSTS]}", because
 
 
 def _span(files: Sequence[str]) -> str:

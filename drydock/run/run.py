@@ -23,6 +23,7 @@ from drydock.run import docker as manifests
 from drydock.run.container import DIGEST, FOR_BUCKETS, LISTENING, Container, RunRequest, container, is_local, known
 from drydock.run.engine import AS_GZIP, Here
 from entrypoints.core.redact import redact_argv, redact_text
+from entrypoints.request.access import ALLOWED_HOSTS
 
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.shell_text,
@@ -108,6 +109,7 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     if ours:
         request = request.model_copy(update={"image": here.own(ours) or f"{ours}:latest"})
     wanted, keys = _without_literal_key(variant, request, how, here)
+    wanted = _with_allowed_hosts(wanted)
     user_options.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
         wanted = _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted
@@ -249,6 +251,18 @@ def _without_literal_key(
     return wanted.model_copy(update={"key_required": bool(keys) or wanted.key_required}), keys
 
 
+def _with_allowed_hosts(wanted: Container) -> Container:
+    """Return the container; on loopback and without a required key, its server answers only to names of this machine.
+
+    A container that gets the key by name all the same does not compare names (plugin/drydock_plugin/guard.py).
+    """
+    if wanted.once or wanted.key_required or wanted.network == "none" or access.exposed(wanted.address):
+        return wanted
+    of_engine = () if wanted.network == user_options.HOST else (wanted.name,)  # other containers of its network
+    names = dict.fromkeys((*access.NAMES_HERE, access.bracketed(wanted.address), *of_engine))
+    return wanted.model_copy(update={"env": {**wanted.env, ALLOWED_HOSTS: ",".join(names)}})
+
+
 def _set_key(wanted: Container, request: RunRequest, keys: Sequence[str]) -> None:
     """Put the API key into the environment, from which docker passes it on by name. Raises InputError."""
     if request.api_key_file:
@@ -259,6 +273,8 @@ def _set_key(wanted: Container, request: RunRequest, keys: Sequence[str]) -> Non
             f"the key of {access.FLAG} is passed as {access.API_KEY}; set that variable or use --api-key-file, or your"
             " shell's history keeps the key"
         )
+    if not wanted.once:
+        access.check_variable()
     if wanted.key_required:
         access.require_key(wanted.address, wanted.port)
 

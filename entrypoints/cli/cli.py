@@ -459,7 +459,7 @@ def _exec(arguments: Arguments, env: Env) -> int:
     vllm-router with a key stays below this process.
     """
     command = arguments.vllm
-    if command[0] == "vllm-router" and env.get("VLLM_API_KEY"):
+    if command[0] == "vllm-router" and API_KEY_VARIABLE in env:
         from entrypoints.serve.router import route
 
         return route(command[1:], with_exported(env), read_profile(env)["python"])

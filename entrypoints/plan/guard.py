@@ -1,7 +1,7 @@
 """How a server is closed by default: its keys, and the settings of drydock's middleware in vLLM. Pure.
 
-The middleware (plugin/drydock_plugin/guard.py) checks the keys of every route, closes what administers the server, and
-limits bodies. vLLM's own check covers a part of the routes.
+The middleware (plugin/drydock_plugin/guard.py) checks the keys of every route, or the names by which a server without
+keys is asked, closes what administers the server, and limits bodies. vLLM's own check covers a part of the routes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import MIB
 from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.access import ADMIN, KEY_FILE, MOST, parse_keys
+from entrypoints.request.access import ADMIN, ALLOWED_HOSTS, KEY_FILE, MOST, check_allowed_hosts, parse_keys
 from entrypoints.request.flags import API_KEY, API_KEY_VARIABLE, MIDDLEWARE
 from entrypoints.request.vllm_flags import UserFlags, parse_count, without
 
@@ -47,8 +47,8 @@ def api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice
     if flag:  # vLLM reads its configuration file itself
         keys = parse_keys(str(flag.value), flag.given)
         return given, {API_KEY_VARIABLE: Value("\n".join(keys), f"as in {flag.given}")}, ()
-    variable = given.variable(API_KEY_VARIABLE)
-    if variable:
+    variable = given.env.get(API_KEY_VARIABLE)
+    if variable is not None:  # vLLM counts an empty one as unset
         parse_keys(variable, API_KEY_VARIABLE)
         return given, {}, ()
     return given, {}, (notice("PLAN-092", "no API key", f"{KEY_FILE} FILE, or {API_KEY_VARIABLE}"),)
@@ -85,7 +85,7 @@ def defaults(model: ModelFacts, given: UserFlags, exported: Mapping[str, Value])
 
 
 def stated(given: UserFlags) -> dict[str, Value]:
-    """Return what the user set for the middleware. Raises USAGE for a number of bytes that is none."""
+    """Return what the user set for the middleware. Raises USAGE for a number of bytes or a name that is none."""
     values = {}
     text, variable = given.access.most, given.variable(MOST_VARIABLE) or "1"
     if text:
@@ -93,6 +93,9 @@ def stated(given: UserFlags) -> dict[str, Value]:
         values[MOST_VARIABLE] = Value(str(most), f"given as {MOST} {text}")
     elif not re.fullmatch("0*[1-9][0-9]{0,17}", variable):
         raise EntrypointError(USAGE, f"{MOST_VARIABLE}={variable}: expected bytes, such as {OF_TEXT}")
+    hosts = given.env.get(ALLOWED_HOSTS)
+    if hosts is not None:
+        check_allowed_hosts(hosts)
     if given.access.admin:
         values[ADMIN_VARIABLE] = Value("1", f"given as {ADMIN}")
     if MIDDLEWARE in given.flags:

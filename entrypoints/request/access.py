@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,12 @@ FLAGS = {
     ADMIN: ("", "Answer what administers the server, such as /pause and /update_weights"),
 }
 """Flag → the name of its value, and its help text."""
+_NO_KEY = """\
+write one key a line; to let everyone who reaches the server use it, leave it out (in Compose, ${KEY:-} is an empty \
+value where KEY is not set, and ${KEY:?} an error)"""
+ALLOWED_HOSTS = "DRYDOCK_ALLOWED_HOSTS"
+"""Names, with commas, by which clients may ask a server without a key."""
+_HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 
 
 class Access(NamedTuple):
@@ -31,12 +38,21 @@ def parse_access(values: Mapping[str, str]) -> Access:
     return Access((), values.get(MOST, ""), ADMIN in values)
 
 
+def check_allowed_hosts(text: str) -> None:
+    """Raise USAGE for names that no Host header can have, and for none: a server that compares none answers to all."""
+    names = [name.strip() for name in text.split(",")]
+    wrong = next((name for name in names if not _HOST_NAME.fullmatch(name)), None)
+    if wrong is not None:
+        hint = "such as llm.example,10.0.0.7,[fd00::7]; leave the variable out to answer to every name"
+        message = f"{ALLOWED_HOSTS}: found {wrong!r}, expected names without scheme, port and path, with commas"
+        raise EntrypointError(USAGE, message, hint)
+
+
 def parse_keys(text: str, place: str) -> tuple[str, ...]:
     """Return the keys of a text, one a line. Raises USAGE, without a key in its words."""
     keys = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not keys:
-        hint = "write one key a line; without a key, everyone who reaches the server may use it: then leave it out"
-        raise EntrypointError(USAGE, f"{place}: found no key", hint)
+        raise EntrypointError(USAGE, f"{place}: found no key", _NO_KEY)
     if not all(key.isascii() and key.isprintable() for key in keys):
         message = f"{place}: a key has characters that are not printable ASCII"
         raise EntrypointError(USAGE, message, "no client can send such a key in a header")

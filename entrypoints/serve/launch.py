@@ -205,7 +205,7 @@ def _read_secret(path: str, env: Mapping[str, str]) -> bytes:
         message = f"{SECRET_FILE} {path}: {error.strerror}"
         raise EntrypointError(USAGE, message, "mount a file that contains the secret") from error
     secret = secret.strip()
-    if len(secret) < SECRET_AT_LEAST and (path or secret):
+    if len(secret) < SECRET_AT_LEAST and (path or GROUP_SECRET in env):
         message = f"{f'{SECRET_FILE} {path}' if path else GROUP_SECRET}: found {len(secret)} bytes"
         raise EntrypointError(
             USAGE, f"{message}, expected at least {SECRET_AT_LEAST}", "make one: openssl rand -hex 32"

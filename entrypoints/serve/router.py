@@ -1,4 +1,4 @@
-"""vllm-router with an API key: clients must send it, and the servers get it. IO.
+"""vllm-router with API keys: clients must send one of them, and the servers get it. IO.
 
 vllm-router 0.1.17 checks no key itself. It asks an address about each key that it has not seen, for every path, also
 /readiness; its command line cannot name that address. In its mode for prefill and decode it sends OPENAI_API_KEY to the
@@ -13,8 +13,11 @@ import hmac
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from entrypoints.request.access import parse_keys
+from entrypoints.request.flags import API_KEY_VARIABLE
 
 _START = """\
 import sys
@@ -27,27 +30,32 @@ _SIGNALLED = 128
 
 
 def route(words: Sequence[str], env: Mapping[str, str], python: str) -> int:
-    """Run vllm-router with the key in VLLM_API_KEY, and return its exit code. `python` is its interpreter."""
-    checker = ThreadingHTTPServer(("127.0.0.1", 0), _checker(env["VLLM_API_KEY"]))
+    """Run vllm-router with the keys in VLLM_API_KEY, and return its exit code. `python` is its interpreter.
+
+    The servers get the first key. Raises USAGE for a variable without a key.
+    """
+    keys = parse_keys(env[API_KEY_VARIABLE], API_KEY_VARIABLE)
+    checker = ThreadingHTTPServer(("127.0.0.1", 0), _checker(keys))
     threading.Thread(target=checker.serve_forever, daemon=True).start()
     command = [python, "-I", "-c", _START, f"http://127.0.0.1:{checker.server_port}/", *words]
-    router = subprocess.Popen(command, env={**env, "OPENAI_API_KEY": env["VLLM_API_KEY"]})
+    router = subprocess.Popen(command, env={**env, "OPENAI_API_KEY": keys[0]})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: router.send_signal(number))
     code = router.wait()
     return code if code >= 0 else _SIGNALLED - code
 
 
-def _checker(key: str) -> type[BaseHTTPRequestHandler]:
-    """Return what answers 200 to the key, and 401 to others."""
-    expected = f"Bearer {key}".encode()
+def _checker(keys: Iterable[str]) -> type[BaseHTTPRequestHandler]:
+    """Return what answers 200 to one of the keys, and 401 to others."""
+    expected = [f"Bearer {key}".encode() for key in keys]
 
     class Checker(BaseHTTPRequestHandler):
         timeout = 5  # seconds, also for a program of this machine that connects and says nothing
 
         def do_GET(self) -> None:
             given = self.headers.get("Authorization", "").encode("latin-1", "replace")
-            self.send_response(200 if hmac.compare_digest(given, expected) else 401)
+            matches = sum(hmac.compare_digest(given, header) for header in expected)  # all of them, as in the guard
+            self.send_response(200 if matches else 401)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

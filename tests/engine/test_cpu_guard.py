@@ -1,4 +1,4 @@
-"""The CPU image with keys: each route of its real vLLM, four bodies at once in a small container."""
+"""The CPU image with keys: each route of its real vLLM, four bodies at once in a small container; and without keys."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from docker.models.containers import Container
 from drydock.build import build
 from drydock.core.paths import ROOT
 from drydock.prove import demo
+from entrypoints.core.errors import USAGE
 
 KEY = "sk-first"
 LIMIT = 4 << 30
@@ -112,3 +113,61 @@ def send(container: Container, key: str, answers: list[str], *, chunked: bool) -
         except OSError:  # the server closed it, after its answer
             pass
         answers.append(connection.recv(100).decode(errors="replace").split()[1])
+
+
+@pytest.fixture(scope="module")
+def keyless(built: build.Built, model: Path) -> Iterator[Container]:
+    with demo.serving(built.image, model, environment={"DRYDOCK_ALLOWED_HOSTS": "LLM.example"}) as container:
+        demo.wait_until_ready(container)  # the supervisor's own requests have a name too
+        yield container
+
+
+def speak(container: Container, *lines: str) -> int:
+    """Send a request's head as it is; return the status."""
+    place = urlsplit(demo.address(container, demo.API_PORT, "/"))
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        connection.sendall("\r\n".join((*lines, "Connection: close", "", "")).encode())
+        return int(connection.recv(100).split()[1])
+
+
+MODELS = "GET /v1/models HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ((MODELS, "Host: localhost:8000"), 200),
+        ((MODELS, "Host: 127.0.0.1"), 200),
+        ((MODELS, "Host: [::1]:8000"), 200),
+        ((MODELS, "Host: llm.EXAMPLE.:443"), 200),
+        ((MODELS, "Host: evil.example:8000"), 421),
+        ((MODELS, "Host: evil.example", "X-Forwarded-Host: localhost", "Forwarded: host=localhost"), 421),
+        ((MODELS, "Host: localhost.evil.example"), 421),
+        ((MODELS, "Host:"), 421),
+        (("GET http://localhost/v1/models HTTP/1.1", "Host: evil.example"), 421),
+        (("GET /health HTTP/1.1", "Host: evil.example"), 200),
+        (("GET /metrics HTTP/1.1", "Host: evil.example"), 200),
+        (("POST /health HTTP/1.1", "Host: evil.example", "Content-Length: 0"), 421),
+    ],
+)
+def test_a_server_without_a_key_answers_to_its_names(keyless: Container, lines: tuple[str, ...], status: int) -> None:
+    assert speak(keyless, *lines) == status
+
+
+@pytest.mark.parametrize("hosts", [(), ("Host: localhost", "Host: evil.example"), ("Host: a", "Host: localhost")])
+def test_no_name_and_two_names_are_no_name(keyless: Container, hosts: tuple[str, ...]) -> None:
+    assert speak(keyless, MODELS, *hosts) in (400, 421)  # h11 refuses them before the guard does
+
+
+def test_a_server_without_a_key_warns_in_one_line(keyless: Container) -> None:
+    lines = keyless.logs().decode().splitlines()
+    assert [line.split()[:2] for line in lines if "PLAN-092" in line] == [["WARN", "PLAN-092"]]
+
+
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "DRYDOCK_ALLOWED_HOSTS"])
+def test_a_variable_that_is_set_without_a_value_starts_no_open_server(
+    built: build.Built, model: Path, name: str
+) -> None:
+    with demo.serving(built.image, model, environment={name: ""}) as container:
+        assert container.wait(timeout=60)["StatusCode"] == USAGE
+        assert f"drydock: {name}: found" in container.logs().decode()

@@ -1,4 +1,4 @@
-"""A middleware of vLLM's server that is closed by default: keys, routes, and the size of bodies.
+"""A middleware of vLLM's server that is closed by default: keys, names, routes, and the size of bodies.
 
 vLLM checks its key only below /v1, /v2, /inference and /cohere, and reads bodies of any size (its security guide; of
 0.33 entrypoints/serve/middleware/authenticate.py). vLLM loads this class by --middleware, after its own middlewares, so
@@ -23,12 +23,20 @@ KEYS = "VLLM_API_KEY"
 """The keys of clients, one a line. vLLM takes the variable's whole text for one key, and gets it so."""
 MOST = "DRYDOCK_MAX_REQUEST_BYTES"
 ADMIN = "DRYDOCK_ADMIN_ENDPOINTS"
+HOSTS = "DRYDOCK_ALLOWED_HOSTS"
+"""Names, with commas, by which clients may ask a server without keys. A page in a browser of this machine reaches it
+too, if its own name leads to 127.0.0.1 (DNS rebinding); the browser then sends that name as Host."""
 
 ROUTES: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "routes.json").read_text())
 PUBLIC = frozenset(ROUTES["public"])
 SERVED = re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in ROUTES["serving"]))
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:@/]+?)\.?(?::[0-9]*)?")
+"""Name and port (RFC 9112, 3.2). A final dot names the same host. The port may be that of a proxy or a tunnel."""
 
 UNAUTHORIZED = (401, "Unauthorized", "send the server's key as Authorization: Bearer KEY")
+MISDIRECTED = (421, "MisdirectedRequest", "without a key, Host must name this server; DRYDOCK_ALLOWED_HOSTS adds names")
+"""RFC 9110, 7.4."""
 CLOSED = (404, "NotFound", "not found; what administers the server answers only with --admin-endpoints")
 TOO_LARGE = (413, "PayloadTooLarge", "the body has more bytes than --max-request-bytes")
 POLICY, MESSAGE_TOO_BIG = 1008, 1009
@@ -38,7 +46,7 @@ Scope = dict[str, Any]
 
 
 class Guard:
-    """ASGI middleware: 401 without a key, 404 for what administers the server, 413 for a body that is too large."""
+    """ASGI middleware: 401 without a key, 421 for another name, 404 for administration, 413 for a large body."""
 
     def __init__(self, app: App) -> None:
         self._app = Refusals(app)
@@ -46,6 +54,8 @@ class Guard:
         self._keys = [_digest(line.strip()) for line in self._whole.splitlines() if line.strip()]
         self._most = int(os.environ[MOST])
         self._admin = os.environ.get(ADMIN) == "1"
+        names = None if self._whole else os.environ.get(HOSTS)
+        self._hosts = LOOPBACK.union(_host_name(name) for name in names.split(",")) if names is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or pass it on."""
@@ -53,8 +63,10 @@ class Guard:
             await self._app(scope, receive, send)
             return
         path = route_path(scope)
-        if not (_is_public(scope, path) or self._admits(scope)):
+        if not (_is_public(scope, path) or _is_preflight(scope) or self._admits(scope)):
             await _refuse(scope, send, *UNAUTHORIZED)
+        elif not (_is_public(scope, path) or self._is_meant(scope)):
+            await _refuse(scope, send, *MISDIRECTED)
         elif not (self._admin or path in PUBLIC or SERVED.fullmatch(path)):
             await _refuse(scope, send, *CLOSED)
         elif _length(scope) > self._most:
@@ -75,6 +87,18 @@ class Guard:
         others = [header for header in scope["headers"] if header[0] != b"authorization"]
         scope["headers"] = [*others, (b"authorization", b"Bearer " + self._whole)]
         return True
+
+    def _is_meant(self, scope: Scope) -> bool:
+        """Tell whether a request names this server: as allowed, or by the address at which it arrived here.
+
+        A request without a name, or with two, names none.
+        """
+        if self._hosts is None:
+            return True
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        host = _host_name(values[0]) if len(values) == 1 else ""
+        address = str((scope.get("server") or ("",))[0])
+        return host != "" and (host in self._hosts or host.strip("[]") == address)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = Body(scope, receive, send, self._most)
@@ -123,14 +147,23 @@ def route_path(scope: Mapping[str, Any]) -> str:
 
 
 def _is_public(scope: Scope, path: str) -> bool:
-    """Tell whether a request is answered without a key.
-
-    Browsers send no key with the question which requests a page may send (the CORS preflight); vLLM's CORS middleware
-    answers it, and reads no body.
-    """
-    if scope["type"] == "http" and scope["method"] == "OPTIONS":
-        return {b"origin", b"access-control-request-method"} <= {name for name, _ in scope["headers"]}
+    """Tell whether a request is answered without a key, whatever name it has."""
     return scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and path in PUBLIC
+
+
+def _is_preflight(scope: Scope) -> bool:
+    """Tell whether a browser asks which requests a page may send (the CORS preflight), which it does without a key.
+
+    vLLM's CORS middleware answers it, and reads no body.
+    """
+    asks = {b"origin", b"access-control-request-method"} <= {name for name, _ in scope["headers"]}
+    return scope["type"] == "http" and scope["method"] == "OPTIONS" and asks
+
+
+def _host_name(text: str) -> str:
+    """Return the name in a Host header, in lower case and without the port; empty for anything else."""
+    parts = HOST.fullmatch(text.strip().lower())
+    return parts[1] if parts else ""
 
 
 def _length(scope: Scope) -> int:

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.run.access import Listening, exposed, parse_port, read_keys, require_key, value_of, without_key
+from drydock.run.access import (
+    Listening,
+    check_variable,
+    exposed,
+    parse_port,
+    read_keys,
+    require_key,
+    value_of,
+    without_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +79,8 @@ def test_a_key_file_has_one_key_a_line(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("s3cret\n")
     assert read_keys(str(file)) == ("s3cret",)
-    for content, problem in ((b"", "found none"), (b"a b", "found a space"), (b"\xff", "not UTF-8 text")):
+    wrong = {b"": "no key", b" \n\t\n": "no key", b"a b": "found a space", b"\xff": "not UTF-8", "ä".encode(): "ASCII"}
+    for content, problem in wrong.items():
         file.write_bytes(content)
         with pytest.raises(InputError, match=problem):
             read_keys(str(file))
@@ -78,9 +88,29 @@ def test_a_key_file_has_one_key_a_line(tmp_path: Path) -> None:
         read_keys(str(tmp_path / "absent"))
 
 
-def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_API_KEY", "")
+def test_an_address_that_others_reach_requires_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
     with pytest.raises(InputError, match=r"--port \[::\]:8000: other machines can reach this address"):
         require_key("::", 8000)
+    check_variable()
     monkeypatch.setenv("VLLM_API_KEY", "k")
     require_key("::", 8000)
+    check_variable()
+
+
+@pytest.mark.parametrize("value", ["", " ", "\n"])
+def test_a_variable_without_a_key_is_an_error_and_not_the_users_word_for_none(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", value)
+    with pytest.raises(InputError, match="VLLM_API_KEY: found no key") as raised:
+        check_variable()
+    assert "${KEY:-}" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "words", [("--api-key",), ("--api-key", ""), ("--api-key=",), ("--api_key= ",), ("--api-key", "--port", "9")]
+)
+def test_a_flag_without_a_key_is_not_left_out_silently(words: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match="--api-key: found no key"):
+        without_key(words)

@@ -113,6 +113,11 @@ def test_a_shell_without_the_key_starts_nothing(tmp_path: Path) -> None:
     assert in_a_shell(wanted, tmp_path, VLLM_API_KEY="a-key")[1]["VLLM_API_KEY"] == "a-key"
 
 
+def test_an_empty_key_reaches_the_entrypoint_which_refuses_it(tmp_path: Path) -> None:
+    assert in_a_shell(of(Run(), tmp_path), tmp_path, VLLM_API_KEY="")[1]["VLLM_API_KEY"] == ""
+    assert "VLLM_API_KEY" not in in_a_shell(of(Run(), tmp_path), tmp_path)[1]
+
+
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [

@@ -66,7 +66,8 @@ class FakeHere(Here):
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the key of the shell or of another test."""
-    monkeypatch.setenv("VLLM_API_KEY", "")
+    monkeypatch.setenv("VLLM_API_KEY", "")  # so that it is absent after the test too
+    monkeypatch.delenv("VLLM_API_KEY")
 
 
 def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
@@ -300,6 +301,66 @@ def test_other_machines_need_a_key_or_the_users_word(tmp_path: Path, capsys: pyt
     run.run(DRYDOCK, "cpu", everywhere.model_copy(update={"api_key_file": str(file)}), here=here)
     assert os.environ["VLLM_API_KEY"] == "s3cret"
     assert "s3cret" not in "".join((*here.became, *capsys.readouterr()))
+
+
+@pytest.mark.parametrize("address", ["", "0.0.0.0"])
+def test_an_empty_key_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    here, monitored = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"arguments": ("check",)})
+    monkeypatch.setenv("VLLM_API_KEY", "")
+    with pytest.raises(InputError, match="VLLM_API_KEY: found no key"):
+        run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"address": address}), here=here)
+    assert here.became == []
+    run.run(DRYDOCK, "cpu", monitored, here=here)  # no server
+    assert here.became[-1] == "check"
+
+
+LOCAL = "localhost,127.0.0.1,[::1]"
+
+
+@pytest.mark.parametrize(
+    ("update", "names"),
+    [
+        ({"address": "127.0.0.2", "name": "llm"}, f"{LOCAL},127.0.0.2,llm"),
+        ({"address": "::1"}, f"{LOCAL},cpu-vllm0-32"),
+        ({"network": "host"}, LOCAL),
+        ({"network": "host", "arguments": ("--host", "localhost")}, LOCAL),
+        ({"no_api_key": True}, f"{LOCAL},cpu-vllm0-32"),
+        ({"env": ("DRYDOCK_ALLOWED_HOSTS=llm.example",)}, "llm.example"),
+        ({"address": "0.0.0.0", "no_api_key": True}, ""),
+        ({"address": "0.0.0.0"}, ""),
+        ({"api_key_file": "f"}, ""),
+        ({"arguments": ("--api-key", "k")}, ""),
+        ({"arguments": ("check",)}, ""),
+        ({"network": "none"}, ""),
+    ],
+)
+def test_a_server_on_loopback_without_a_key_gets_its_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], update: dict[str, object], names: str
+) -> None:
+    run.run(DRYDOCK, "cpu", MODEL.model_copy(update=update), PRINT, here=FakeHere(tmp_path))
+    words = shlex.split(capsys.readouterr().out.replace("\\\n", " "))
+    assert [word for word in words if "ALLOWED_HOSTS" in word] == [f"DRYDOCK_ALLOWED_HOSTS={names}"] * bool(names)
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("docker", f"{LOCAL},cpu-vllm0-32"),
+        ("compose", f"{LOCAL},cpu-vllm0-32"),
+        ("quadlet", f"{LOCAL},cpu-vllm0-32"),
+        ("apptainer", LOCAL),
+        ("k8s", ""),  # its clients send a key, and other names
+    ],
+)
+def test_every_format_has_the_names_and_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, names: str
+) -> None:
+    run.run(DRYDOCK, "cpu", MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
+    out, err = capsys.readouterr()
+    assert names in out
+    assert ("DRYDOCK_ALLOWED_HOSTS" in out) == bool(names)
+    (*reason,) = (line for line in err.splitlines() if "DRYDOCK_ALLOWED_HOSTS" in line)
+    assert [names in line and "a proxy's" in line for line in reason] == [True] * bool(names)
 
 
 @pytest.mark.parametrize("form", run.WRITERS)

@@ -114,6 +114,7 @@ def test_a_nul_and_a_name_that_is_given_twice_are_refused() -> None:
     [
         "HF_TOKEN=hf_x",
         "MODELSCOPE_API_TOKEN=",
+        "VLLM_API_KEY=",
         "DB_PASSWORD=pa55",
         "https_proxy=http://me:pass@proxy:3128",
         "X=hf_" + "a" * 30,

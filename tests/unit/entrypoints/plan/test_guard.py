@@ -13,7 +13,7 @@ from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard
 from entrypoints.plan import plan as command
-from entrypoints.request.access import Access
+from entrypoints.request.access import ALLOWED_HOSTS, Access
 from entrypoints.request.flags import MIDDLEWARE
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import SMOLLM2
@@ -50,6 +50,7 @@ def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
     assert f"class {name}:" in source
     assert f'"{guard.MOST_VARIABLE}"' in source
     assert f'"{guard.ADMIN_VARIABLE}"' in source
+    assert f'"{ALLOWED_HOSTS}"' in source
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,13 @@ def test_keys_of_a_file_of_a_variable_and_of_vllms_configuration(tmp_path: Path)
     (tmp_path / "c.yaml").write_text("api-key: sk-1\n")
     files = plan(access=Access(("sk-1", "sk-2")))
     variable = plan(VLLM_API_KEY="sk-1\n")
+    weaker = plan(access=Access(("sk-1",)), VLLM_API_KEY="")
     config = plan("--config", str(tmp_path / "c.yaml"))
 
-    assert (files.env[KEY], config.env[KEY]) == ("sk-1\nsk-2", "sk-1")
+    assert (files.env[KEY], config.env[KEY], weaker.env[KEY]) == ("sk-1\nsk-2", "sk-1", "sk-1")
     assert KEY not in variable.env
     assert about_keys(files) == about_keys(variable) == about_keys(config) == []
-    assert about_keys(plan()) == about_keys(plan(VLLM_API_KEY="")) == ["PLAN-092"]
+    assert about_keys(plan()) == ["PLAN-092"]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ def test_keys_of_a_file_of_a_variable_and_of_vllms_configuration(tmp_path: Path)
         (("--config", "CONFIG"), Access(("sk-2",)), "", "--api-key-file and .*: both"),
         (("--api-key",), Access(), "", "--api-key: found no key"),
         (("--api-key", ""), Access(), "", "--api-key: found no key"),
+        ((), Access(), "", "VLLM_API_KEY: found no key"),
         ((), Access(), " \n", "VLLM_API_KEY: found no key"),
         ((), Access(), "schlüssel", "VLLM_API_KEY: a key has characters"),
     ],
@@ -164,3 +167,17 @@ def test_a_limit_that_is_no_number_of_bytes_is_refused(flag: str, env: str) -> N
 def test_administration_is_closed_until_the_user_opens_it() -> None:
     assert setting(plan(), guard.ADMIN_VARIABLE) == ("0", "default")
     assert setting(plan(access=Access(admin=True)), guard.ADMIN_VARIABLE) == ("1", "command line")
+
+
+@pytest.mark.parametrize("names", ["llm.example", "llm.example, 10.0.0.7,[fd00::7]", "localhost,LLM_1.example."])
+def test_the_names_of_a_proxy_reach_vllms_process_as_they_are(names: str) -> None:
+    assert ALLOWED_HOSTS not in plan(DRYDOCK_ALLOWED_HOSTS=names).env
+
+
+@pytest.mark.parametrize(
+    "names", ["", " ", ",", "a,,b", "*", "https://llm.example", "llm.example:8443", "a/b", "a b", "fd00::7", "-a", "ä"]
+)
+def test_what_no_host_header_has_is_refused_and_no_name_is_not_every_name(names: str) -> None:
+    with pytest.raises(EntrypointError, match=ALLOWED_HOSTS) as caught:
+        plan(DRYDOCK_ALLOWED_HOSTS=names)
+    assert caught.value.code == USAGE

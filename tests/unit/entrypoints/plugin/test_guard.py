@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from drydock.core.paths import ROOT
 from entrypoints.plan.guard import ADMIN_VARIABLE, MOST_VARIABLE
+from entrypoints.request.access import ALLOWED_HOSTS
 
 PLUGIN = ROOT / "entrypoints" / "plugin"
 KEYS = ("sk-one", "sk-two")
@@ -73,6 +74,9 @@ class Request(NamedTuple):
     root: str = ""
     keys: tuple[str, ...] = KEYS
     admin: str = "0"
+    names: str | None = None
+    server: tuple[str, int | None] | None = ("172.17.0.2", 8000)
+    """The address at which it arrived; a Unix socket's path, without a port."""
 
 
 class Asked:
@@ -84,9 +88,12 @@ class Asked:
             patch.setenv("VLLM_API_KEY", "\n".join(request.keys))
             patch.setenv(MOST_VARIABLE, str(MOST))
             patch.setenv(ADMIN_VARIABLE, request.admin)
+            if request.names is not None:
+                patch.setenv(ALLOWED_HOSTS, request.names)
             middleware = guard.Guard(self.app)
         scope: dict[str, Any] = {"type": request.kind, "path": request.path, "root_path": request.root}
-        scope |= {"headers": list(request.headers)} | ({"method": request.method} if request.kind == "http" else {})
+        scope |= {"headers": list(request.headers), "server": request.server}
+        scope |= {"method": request.method} if request.kind == "http" else {}
         waiting = list(request.parts)
 
         async def receive() -> dict[str, Any]:
@@ -143,6 +150,101 @@ def test_without_keys_everyone_may_ask_and_administration_stays_closed(ask: Ask)
     assert ask("/pause", keys=()).status == 404
     assert ask("/pause", keys=(), admin="1").status == 200
     assert ask("/v1/new/route", keys=()).status == 404
+
+
+def host(*values: str) -> Headers:
+    return tuple((b"host", value.encode()) for value in values)
+
+
+NAMES = "localhost,127.0.0.1,[::1],127.0.0.9,LLM.example,[fd00::7]"
+MEANT = (
+    *("localhost", "localhost:8000", "LocalHost:9000", "localhost.", "localhost.:8000", "localhost:", " localhost\t"),
+    *("127.0.0.1", "127.0.0.1:8000", "127.0.0.9:8000", "[::1]", "[::1]:8000", "[FD00::7]:1"),
+    *("llm.example", "Llm.Example.:443", "172.17.0.2", "172.17.0.2:8000"),
+)
+OTHERS = (
+    *("evil.example", "evil.example:8000", "localhost.evil.example", "evil.localhost", "127.0.0.1.evil.example"),
+    *("", ":8000", ".", "localhost..", "localhost:x", "localhost:8000:8000", "localhost,evil.example", "127.0.0.2"),
+    *("user@localhost", "localhost@evil.example", "http://localhost", "localhost/", "local\u017fost", "loc alhost"),
+    *("::1", "[::1", "[::1]evil.example", "[::2]", "0.0.0.0", "127.1", "2130706433", "[172.17.0.2]x", "172.17.0.3"),
+)
+
+
+@pytest.mark.parametrize("value", MEANT)
+def test_a_server_without_a_key_answers_to_its_names(ask: Ask, value: str) -> None:
+    assert ask("/v1/models", host(value), method="GET", keys=(), names=NAMES).status == 200
+
+
+@pytest.mark.parametrize(
+    "values", [*((value,) for value in OTHERS), (), ("localhost", "localhost"), ("a", "localhost")]
+)
+def test_a_page_whose_own_name_leads_here_gets_nothing(ask: Ask, values: tuple[str, ...]) -> None:
+    trusted = ((b"x-forwarded-host", b"localhost"), (b"forwarded", b"host=localhost"), (b"origin", b"http://localhost"))
+    asked = ask("/v1/models", (*host(*values), *trusted), keys=(), names=NAMES)
+    assert (asked.status, asked.asked_for, asked.app.scope) == (421, 0, None)
+    assert ALLOWED_HOSTS.encode() in asked.sent[1]["body"]
+
+
+@given(value=st.text(), names=st.sampled_from((NAMES, "", ",", "evil", "a,,b")))
+def test_no_other_text_is_a_name(ask: Ask, value: str, names: str) -> None:
+    known = {"localhost", "127.0.0.1", "172.17.0.2", "[::1]", "evil", "a", "b"}
+    assert value.strip().lower() in known or ask("/v1/models", host(value), keys=(), names=names).status == 421
+
+
+def test_health_and_metrics_answer_to_every_name_and_nothing_else_does(ask: Ask) -> None:
+    evil = host("evil.example")
+    for route in sorted({path for paths in ROUTES.values() for path in paths} | {"/", "/new"}):
+        path = concrete(route)
+        got = [
+            ask(path, evil, method=method, keys=(), names="localhost", admin="1").status for method in ("GET", "HEAD")
+        ]
+        assert got == [200 if route in PUBLIC else 421] * 2, route
+        assert ask(path, evil, keys=(), names="localhost", admin="1").status == 421, route
+    preflight = (*evil, (b"origin", b"http://evil.example"), (b"access-control-request-method", b"POST"))
+    assert ask("/v1/completions", preflight, method="OPTIONS", keys=(), names="localhost").status == 421
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"), [("evil.example", "websocket.close"), ("localhost:8000", "websocket.accept")]
+)
+def test_a_websocket_needs_a_name_too(ask: Ask, value: str, sent: str) -> None:
+    asked = ask("/v1/realtime", host(value), kind="websocket", parts=(), keys=(), names="localhost")
+    assert [message["type"] for message in asked.sent] == [sent]
+
+
+def test_nothing_is_compared_without_names_or_with_a_key(ask: Ask) -> None:
+    for values in (("evil.example",), (), ("a", "b")):
+        assert ask("/v1/models", host(*values), keys=()).status == 200
+        assert ask("/v1/models", (*host(*values), *BEARER), names="localhost").status == 200
+        assert ask("/v1/models", host(*values), names="localhost").status == 401
+
+
+def test_the_target_of_a_proxys_request_is_no_path_that_is_served(ask: Ask) -> None:
+    """h11 passes the whole target on as the path; httptools only its path, and no page sends such a target."""
+    target = "http://localhost/v1/models"
+    assert ask(target, host("evil.example"), method="GET", keys=(), names="localhost").status == 421
+    assert ask(target, host("localhost"), method="GET", keys=(), names="localhost").status == 404
+
+
+@pytest.mark.parametrize(
+    ("server", "value", "status"),
+    [
+        (("::1", 8000), "[::1]:8000", 200),
+        (("fd00::7", 8000), "[fd00::7]", 200),
+        (("fd00::7", 8000), "fd00::7", 421),
+        (("10.0.0.5", 8000), "10.0.0.5:8000", 200),
+        (("/run/vllm.sock", None), "localhost", 200),
+        (("/run/vllm.sock", None), "/run/vllm.sock", 421),
+        (("", 8000), "", 421),
+        (None, "evil.example", 421),
+        (None, "localhost", 200),
+    ],
+)
+def test_the_supervisor_is_answered_wherever_the_server_listens(
+    ask: Ask, server: tuple[str, int | None] | None, value: str, status: int
+) -> None:
+    asked = ask("/v1/models", host(value), keys=(), names="llm.example", server=server)
+    assert asked.status == status
 
 
 SPELLINGS = st.sampled_from(

@@ -269,6 +269,8 @@ def test_a_group_secret_comes_from_a_file_or_the_environment_and_is_long_enough(
     for path, env, message in (
         (short, variable, f"--group-secret-file {short}: found 14 bytes, expected at least 16"),
         ("", {"DRYDOCK_GROUP_SECRET": "short"}, "DRYDOCK_GROUP_SECRET: found 5 bytes, expected at least 16"),
+        ("", {"DRYDOCK_GROUP_SECRET": ""}, "DRYDOCK_GROUP_SECRET: found 0 bytes, expected at least 16"),
+        ("", {"DRYDOCK_GROUP_SECRET": " \n"}, "DRYDOCK_GROUP_SECRET: found 0 bytes, expected at least 16"),
         (tmp_path / "none", {}, f"--group-secret-file {tmp_path / 'none'}: No such file or directory"),
     ):
         with pytest.raises(errors.EntrypointError) as raised:

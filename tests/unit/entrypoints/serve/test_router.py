@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
+from entrypoints.core.errors import USAGE
 
 KEY = "sk-of-the-test"
 ROUTER = """\
@@ -22,7 +23,7 @@ def asked(headers):
         return urllib.request.urlopen(urllib.request.Request(sys.argv[4], headers=headers), timeout=5).status
     except urllib.error.HTTPError as error:
         return error.code
-given = ("", "Bearer ", "Bearer wrong", "Bearer {key}x", "bearer {key}", "Bearer {key}")
+given = ("", "Bearer ", "Bearer wrong", "Bearer {key}x", "bearer {key}", "Bearer {key}", "Bearer {key}-2")
 said = {{each: asked({{"Authorization": each}} if each else {{}}) for each in given}}
 print(json.dumps([said, sys.argv[5:], os.environ["OPENAI_API_KEY"]]), flush=True)
 signal.pause()
@@ -30,27 +31,35 @@ signal.pause()
 """Stands for the router's interpreter: it prints what its parent says of keys, its words and its key."""
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> subprocess.Popen[str]:
+def start(tmp_path: Path, keys: str) -> subprocess.Popen[str]:
     python, profile = tmp_path / "python", tmp_path / "profile.json"
     python.write_text(ROUTER.format(python=sys.executable, key=KEY))
     python.chmod(0o755)
     profile.write_text(json.dumps({"python": str(python)}))
-    env = {**os.environ, "DRYDOCK_PROFILE": str(profile), "VLLM_API_KEY": KEY, "no_proxy": "*"}
+    env = {**os.environ, "DRYDOCK_PROFILE": str(profile), "VLLM_API_KEY": keys, "no_proxy": "*"}
     command = [sys.executable, "-I", "-S", str(ROOT / "entrypoints"), "vllm-router", "--port", "1"]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_only_the_key_is_right_and_the_servers_get_it(started: subprocess.Popen[str]) -> None:
-    with started as router:
+@pytest.mark.parametrize("keys", ["", " \n"])
+def test_a_variable_without_a_key_starts_no_open_router(tmp_path: Path, keys: str) -> None:
+    with start(tmp_path, keys) as router:
+        out, err = router.communicate()
+    assert (router.returncode, out) == (USAGE, "")
+    assert "VLLM_API_KEY: found no key" in err
+
+
+@pytest.mark.parametrize(("keys", "right"), [(KEY, {KEY}), (f"{KEY}\r\n{KEY}-2\n", {KEY, f"{KEY}-2"})])
+def test_only_a_key_is_right_and_the_servers_get_the_first(tmp_path: Path, keys: str, right: set[str]) -> None:
+    with start(tmp_path, keys) as router:
         assert router.stdout
         said, words, key = json.loads(router.stdout.readline())
         arguments = Path(f"/proc/{router.pid}/task/{router.pid}/children").read_text().split()
         shown = [Path(f"/proc/{child}/cmdline").read_text() for child in arguments]
         router.send_signal(signal.SIGTERM)
 
-    assert {status for given, status in said.items() if given != f"Bearer {KEY}"} == {401}
-    assert said[f"Bearer {KEY}"] == 200
+    assert {given for given, status in said.items() if status == 200} == {f"Bearer {key}" for key in right}
+    assert {*said.values()} == {200, 401}
     assert (words, key) == (["--port", "1"], KEY)
     assert shown
     assert KEY not in "".join(shown)
