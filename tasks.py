@@ -8,33 +8,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from invoke.collection import Collection
-from invoke.context import Context
+from drydock.core.lacking_package import exit_without_package
 
-from drydock import INSTALLED
-from drydock.bundle.tasks import CREATE, LOAD
-from drydock.config.matrix import find, matching, read_matrix
-from drydock.config.project import DRYDOCK
-from drydock.core.console import emit, spelled
-from drydock.core.errors import InputError
-from drydock.core.files import dumps, unwritable, write_atomically
-from drydock.core.paths import ROOT
-from drydock.core.process import short_lived
-from drydock.model.record import dump
-from drydock.repo import cli
-from drydock.repo.ci.tasks import VERBS
-from drydock.repo.task_helpers import (
-    after_dashes,
-    chosen,
-    foundations_of,
-    here,
-    registry_of,
-    report,
-    required,
-    terminal_columns,
-    verb,
-    words_of,
-)
+try:
+    from invoke.collection import Collection
+    from invoke.context import Context
+
+    from drydock import INSTALLED
+    from drydock.bundle.tasks import CREATE, LOAD
+    from drydock.config.matrix import find, matching, read_matrix
+    from drydock.config.project import DRYDOCK
+    from drydock.core.console import emit, spelled
+    from drydock.core.errors import InputError
+    from drydock.core.files import dumps, unwritable, write_atomically
+    from drydock.core.paths import ROOT
+    from drydock.core.process import short_lived
+    from drydock.model.record import dump
+    from drydock.repo import cli
+    from drydock.repo.ci.tasks import VERBS
+    from drydock.repo.task_helpers import (
+        after_dashes,
+        chosen,
+        foundations_of,
+        here,
+        registry_of,
+        report,
+        required,
+        terminal_columns,
+        verb,
+        words_of,
+    )
+except ImportError as error:  # a bare `invoke`, which is another Python than that of ./inv
+    exit_without_package(error)
 
 Words = Sequence[str]
 NONE: Words = []

@@ -18,6 +18,7 @@ from drydock.config.project import read_settings
 from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
+from drydock.core.lacking_package import exit_without_package
 from drydock.core.paths import PROGRAM
 from drydock.core.project import Project
 from drydock.inputs import others
@@ -41,6 +42,8 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
             except DrydockError as error:
                 log(f"error: {error}")
                 sys.exit(error.code)
+            except ModuleNotFoundError as error:  # a verb imports what only it needs
+                exit_without_package(error)
             except KeyboardInterrupt:
                 again = "start again" if named.get("no_cache") else "resume"
                 log(f"interrupted; to {again}, run: {command_line()}")
