@@ -1,0 +1,96 @@
+"""Removes what identifies a machine from what is recorded of it. Standard library only: it runs on that machine.
+
+Serial numbers, UUIDs, MAC addresses, GUIDs, ids of containers and host names are replaced by numbered zeros: the same
+value by the same text, in the same form, so that whatever reads the file finds what it expects. PCI addresses stay:
+they name a slot, many machines have the same, and the NUMA node of a device is found by them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+_HEX = "[0-9A-Fa-f]"
+_SERIAL = re.compile(
+    r"""((?:serial|unique)[ _]?(?:number|num|no|id)?["']?\s*(?:[:=>|]\s*)+["']?)"""
+    r"""(?!N/A|\[|None|Unknown|Not )(\w[\w.-]{2,})""",
+    re.IGNORECASE,
+)
+"""A key such as `Serial Number :`, `"serial_number":`, `<serial>` or `unique_id=`, and its value."""
+_FORMS = (
+    (re.compile(rf"\b{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"), "00000000-0000-0000-0000-{:012d}"),
+    (re.compile(rf"\b(?:{_HEX}{{2}}:){{5,}}{_HEX}{{2}}\b"), "02:00:00:00:00:{:02d}"),
+    (re.compile(rf"\b(?:{_HEX}{{4}}:){{3}}{_HEX}{{4}}\b"), "0000:0000:0000:{:04d}"),
+    (re.compile(rf"(?<=\b[ew][nlw]x){_HEX}{{12}}\b"), "{:012d}"),
+    (re.compile(rf"\b{_HEX}{{32,}}\b"), "{:032d}"),
+)
+"""UUID, MAC address, GUID of InfiniBand, network interface that is named by its MAC address, id of a container."""
+_SHORTEST = 4
+"""Characters of a value that the machine reports as its own. `0` or `N/A` identifies none."""
+_MACHINE_FILES = (
+    *("/etc/hostname", "/etc/machine-id", "/proc/sys/kernel/random/boot_id", "/sys/class/net/*/address"),
+    *(f"/sys/class/dmi/id/{name}_serial" for name in ("product", "board", "chassis")),
+    "/sys/class/dmi/id/product_uuid",
+)
+
+
+class Identifiers:
+    """The identifiers of one machine, and what each was replaced by."""
+
+    def __init__(self, values: Iterable[str], vocabulary: str = "") -> None:
+        """Take the values that the machine reports as its own. One that is a word of the vocabulary identifies none."""
+        words = {*re.split(r"[^\w.-]+", vocabulary.lower()), "localhost", "none", "unknown", "default"}
+        stripped = {value.strip() for value in values}
+        self.values = {value for value in stripped if len(value) >= _SHORTEST and value.lower() not in words}
+        self.values = {value for value in self.values if set(value) - {*"0:-"}}  # as of the loopback interface
+        self._replacements: dict[str, str] = {}
+
+    def remove(self, value: Any) -> Any:
+        """Return a JSON value without identifiers: texts, and the keys and items of objects and lists."""
+        if isinstance(value, str):
+            return self._remove_from_text(value)
+        if isinstance(value, dict):
+            return {self.remove(key): self.remove(item) for key, item in value.items()}
+        return [self.remove(item) for item in value] if isinstance(value, list) else value
+
+    def remaining_in(self, text: str) -> list[str]:
+        """Return the machine's own values that a text or a JSON file still has."""
+        unescaped = re.sub(r"\\[nrt]", " ", text)
+        return [value for value in sorted(self.values) if _whole(value).search(unescaped)]
+
+    def _remove_from_text(self, text: str) -> str:
+        for form, replacement in _FORMS:
+            text = form.sub(partial(self._replace_match, replacement), text)
+        text = _SERIAL.sub(lambda match: match[1] + self._replace(match[2], "0" * 8 + "{:d}"), text)
+        for value in sorted(self.values, key=len, reverse=True):  # a long name before a short one that is part of it
+            text = _whole(value).sub(partial(self._replace_match, "removed-{:d}"), text)
+        return text
+
+    def _replace_match(self, form: str, match: re.Match[str]) -> str:
+        return self._replace(match[0], form)
+
+    def _replace(self, value: str, form: str) -> str:
+        if value in self._replacements.values():
+            return value
+        return self._replacements.setdefault(value.lower(), form.format(len(self._replacements)))
+
+
+def _whole(value: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", re.IGNORECASE)
+
+
+def read_machine_values(root: str = "/") -> list[str]:
+    """Return the values by which this machine is known: its names, ids, serial numbers and MAC addresses."""
+    name = os.uname().nodename
+    values = [name, name.partition(".")[0]]
+    for pattern in _MACHINE_FILES:
+        for path in Path(root).glob(pattern.lstrip("/")):
+            try:
+                values.append(path.read_text(errors="replace"))
+            except OSError:
+                continue  # of root only, or of a device without this value
+    return values
