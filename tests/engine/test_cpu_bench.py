@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import docker
 import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
 from entrypoints.core import errors
+from tests.support.started_containers import Ended, run_container
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
 
@@ -25,18 +25,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def bench(built: build.Built, model: Path, folder: Path, *words: str, network: str = "none") -> tuple[int, str, str]:
-    """Run `bench`; return its exit code, its output, and what it said."""
-    volumes = {str(model): {"bind": "/models/smollm2", "mode": "ro"}, str(folder): {"bind": "/out", "mode": "rw"}}
-    container = docker.from_env().containers.run(
-        built.image, ["bench", *words], volumes=volumes, network_mode=network, detach=True
-    )
-    try:
-        code = container.wait(timeout=580)["StatusCode"]
-        output, said = (container.logs(stdout=out, stderr=not out).decode() for out in (True, False))
-    finally:
-        container.remove(force=True, v=True)
-    return code, output, said
+def bench(built: build.Built, model: Path, folder: Path, *words: str, network: str = "none") -> Ended:
+    volumes = [(model, "/models/smollm2"), (folder, "/out", "rw")]
+    return run_container(built.image, "bench", *words, seconds=580, volumes=volumes, network_mode=network)
 
 
 def test_a_server_is_measured(built: build.Built, model: Path, server: Container, folder: Path) -> None:
@@ -52,9 +43,7 @@ def test_a_server_is_measured(built: build.Built, model: Path, server: Container
 
 
 def test_vllms_own_command_runs(built: build.Built) -> None:
-    answer = docker.from_env().containers.run(built.image, ["vllm", "--version"], network_mode="none", remove=True)
-
-    assert answer.decode().strip() == "0.32.0+cpu"
+    assert run_container(built.image, "vllm", "--version", network_mode="none").stdout.strip() == "0.32.0+cpu"
 
 
 def test_a_model_is_served_measured_and_stopped(built: build.Built, model: Path, folder: Path) -> None:

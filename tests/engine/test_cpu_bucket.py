@@ -6,10 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import docker
 import pytest
 from docker.models.containers import Container
 
@@ -20,6 +19,7 @@ from drydock.lock import lockfile
 from drydock.prove import demo
 from tests.support import bucket
 from tests.support.ports import free_port
+from tests.support.started_containers import start_container
 
 STREAMER = (
     *("runai-model-streamer", "runai-model-streamer-s3", "boto3", "botocore", "s3transfer", "jmespath", "humanize"),
@@ -60,24 +60,14 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bu
         yield found
 
 
-@contextmanager
-def started(image: str, mounts: Mapping[str, str], env: Mapping[str, str], model: str) -> Iterator[Container]:
+def started(
+    image: str, mounts: Mapping[str, str], env: Mapping[str, str], model: str
+) -> AbstractContextManager[Container]:
     """Run `serve` with a model, on this machine's network; remove it at the end."""
-    ports = ("--port", str(free_port()), "--status-port", str(free_port()))
-    container = docker.from_env().containers.run(
-        image,
-        ["serve", "--model", model, *ports],
-        detach=True,
-        network_mode="host",
-        read_only=True,
-        tmpfs={"/tmp": ""},
-        environment={"DRYDOCK_PROFILE": PROFILE, **env},
-        volumes={source: {"bind": target, "mode": "ro"} for source, target in mounts.items()},
-    )
-    try:
-        yield container
-    finally:
-        container.remove(force=True, v=True)
+    words = ("serve", "--model", model, "--port", str(free_port()), "--status-port", str(free_port()))
+    options = {"network_mode": "host", "read_only": True, "tmpfs": ("/tmp",)}
+    env = {"DRYDOCK_PROFILE": PROFILE, **env}
+    return start_container(image, *words, env=env, volumes=[*mounts.items()], **options)
 
 
 @pytest.mark.parametrize("address", ["s3://models/smol", "gs://models/smol"])

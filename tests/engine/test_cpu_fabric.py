@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-import secrets
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import docker
 import pytest
 import yaml
 from docker.errors import NotFound
-from docker.models.networks import Network
+from testcontainers.core.network import Network
 
 from drydock.build import build
 from drydock.config.project import DRYDOCK
@@ -20,6 +20,7 @@ from drydock.prove import demo_topology
 from drydock.topology.preflight import tasks as preflight
 from drydock.topology.preflight.tasks import CheckOptions
 from entrypoints.core import errors
+from tests.support.started_containers import run_container, start_container
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
 
@@ -29,25 +30,19 @@ ROW = re.compile(r"^ +(\d+) +([\d.]+) +([\d.]+)$", re.MULTILINE)
 @pytest.fixture
 def network() -> Iterator[Network]:
     """A network whose name service knows its containers."""
-    made = docker.from_env().networks.create(f"drydock-fabric-{secrets.token_hex(4)}")
-    yield made
-    made.remove()
+    with Network() as network:
+        yield network
 
 
 def test_two_containers_measure_an_all_reduce(built: build.Built, network: Network) -> None:
-    client = docker.from_env()
-    names = [f"{network.name}-{number}" for number in range(2)]
-    words = ["fabric", "--peers", ",".join(names), "--peers-wait", "120"]
-    containers = [
-        client.containers.run(built.image, words, name=name, network=network.name, detach=True) for name in names
-    ]
-    try:
+    names = ["host0", "host1"]
+    words = ("fabric", "--peers", ",".join(names), "--peers-wait", "120")
+    with ExitStack() as stack:
+        hosts = [start_container(built.image, *words, network=network, network_aliases=[name]) for name in names]
+        containers = [stack.enter_context(host) for host in hosts]
         codes = [container.wait(timeout=400)["StatusCode"] for container in containers]
         said = [container.logs(stdout=True, stderr=False).decode() for container in containers]
         assert codes == [errors.OK, errors.OK], [container.logs().decode()[-2000:] for container in containers]
-    finally:
-        for container in containers:
-            container.remove(force=True, v=True)
 
     rows = [(int(size), float(time), float(speed)) for size, time, speed in ROW.findall(said[0])]
     assert "all-reduce over 2 ranks (torch.distributed, gloo)" in said[0]
@@ -58,13 +53,11 @@ def test_two_containers_measure_an_all_reduce(built: build.Built, network: Netwo
 
 
 def test_a_host_that_does_not_come_is_named(built: build.Built, network: Network) -> None:
-    words = ["fabric", "--peers", "127.0.0.1,no-such-host.invalid", "--peers-wait", "1"]
-    container = docker.from_env().containers.run(built.image, words, network=network.name, detach=True)
-    try:
-        assert container.wait(timeout=60)["StatusCode"] == errors.USAGE
-        assert b"no-such-host.invalid: no address within 1 s" in container.logs()
-    finally:
-        container.remove(force=True, v=True)
+    words = ("fabric", "--peers", "127.0.0.1,no-such-host.invalid", "--peers-wait", "1")
+    ended = run_container(built.image, *words, network=network)
+
+    assert ended.code == errors.USAGE
+    assert "no-such-host.invalid: no address within 1 s" in ended.stderr
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import docker
 import pytest
@@ -19,6 +19,7 @@ from drydock.core.paths import ROOT
 from drydock.run import entrypoint
 from entrypoints.core import errors
 from tests.support.hosts import expect
+from tests.support.started_containers import Ended, run_container
 
 HOSTS = ROOT / "tests" / "hosts"
 RECORDED = sorted(path.parent.name for path in HOSTS.glob("cpu-*/host.json"))
@@ -26,36 +27,17 @@ RECORDED = sorted(path.parent.name for path in HOSTS.glob("cpu-*/host.json"))
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
 
 
-class Ran(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ran]
+Run = Callable[..., Ended]
 
 
 @pytest.fixture(scope="session")
 def run(built: build.Built, model: Path) -> Run:
     """Run the image to its end; the model and the recorded hosts are mounted."""
 
-    def _run(*command: str, mounts: dict[str, str] | None = None, **options: Any) -> Ran:
+    def _run(*command: str, mounts: dict[str, str] | None = None, **options: Any) -> Ended:
         folders = {str(model): "/models/smollm2", str(HOSTS): "/hosts"} if mounts is None else mounts
-        container = docker.from_env().containers.run(
-            built.image,
-            list(command),
-            detach=True,
-            volumes={
-                source: {"bind": target, "mode": "rw" if target == "/cache" else "ro"}
-                for source, target in folders.items()
-            },
-            **options,
-        )
-        try:
-            code = container.wait(timeout=120)["StatusCode"]
-            return Ran(code, *(container.logs(stdout=out, stderr=not out).decode() for out in (True, False)))
-        finally:
-            container.remove(force=True, v=True)
+        volumes = [(source, target, "rw" if target == "/cache" else "ro") for source, target in folders.items()]
+        return run_container(built.image, *command, volumes=volumes, **options)
 
     return _run
 
@@ -98,11 +80,11 @@ def test_the_checkout_decides_as_the_image_does(run: Run, model: Path, tmp_path:
     assert _decided(here) == _decided(there) != []
 
 
-def _without_image(words: Sequence[str]) -> Ran:
+def _without_image(words: Sequence[str]) -> Ended:
     """Run the entrypoint from the checkout, as `./inv entrypoint --target cpu` does."""
     argv, env = entrypoint.argv_of(DRYDOCK, find(expect.VARIANTS, "cpu"), words)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def _decided(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -221,7 +203,7 @@ def test_a_cache_that_cannot_be_written_is_said_in_one_line(run: Run, model: Pat
     tmp_path.chmod(0o555)
     mounts = {str(model): "/models/smollm2", str(tmp_path): "/cache"}
     flags = ("--exec", "--host", "192.0.2.1")  # an address that nobody has: vLLM is not started
-    options = {"user": "12345:0", "read_only": True, "tmpfs": {"/tmp": ""}}
+    options = {"user": "12345:0", "read_only": True, "tmpfs": ("/tmp",)}
     ran = run("serve", "--model", "/models/smollm2", *flags, mounts=mounts, **options)
 
     assert ran.code == errors.HOST, ran

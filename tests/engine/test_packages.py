@@ -25,6 +25,7 @@ from drydock.oci.layout import read_digest
 from tests.engine.test_standins import hosts, planned
 from tests.support.hosts import expect
 from tests.support.sample import write_model
+from tests.support.started_containers import Ended, run_container
 
 IMPORTS = {
     "cuda": ("torch", "vllm", "flashinfer"),
@@ -44,7 +45,7 @@ HEAVY = [
 
 pytestmark = pytest.mark.packages
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Run = Callable[..., Ended]
 
 
 @pytest.fixture(
@@ -97,10 +98,9 @@ def cached() -> set[str]:
 def run(image: build.Built) -> Run:
     """Run a command in the image, without network, as its own user."""
 
-    def _run(*words: str, volume: str = f"{expect.HOSTS}:/hosts:ro") -> subprocess.CompletedProcess[str]:
-        options = ("--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", "--volume", volume)
-        command = ["docker", "run", *options, image.image, *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    def _run(*words: str) -> Ended:
+        options = {"network_mode": "none", "read_only": True, "tmpfs": ("/tmp",)}
+        return run_container(image.image, *words, seconds=600, volumes=[(expect.HOSTS, "/hosts")], **options)
 
     return _run
 
@@ -116,7 +116,7 @@ def test_the_packages_import_together(variant: Variant, run: Run, record_propert
     modules = ", ".join(wanted)
     ran = run(profile["python"], "-c", f"import {modules}; print({modules.split(', ', maxsplit=1)[0]}.__version__)")
 
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.code == 0, ran.stderr[-3000:]
 
 
 def test_the_image_plans_what_the_repository_plans(
@@ -128,4 +128,4 @@ def test_the_image_plans_what_the_repository_plans(
 
     assert host in hosts(variant)
     assert expected.argv
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.code == 0, ran.stderr[-2000:]

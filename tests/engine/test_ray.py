@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
+from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.models.containers import Container
-from docker.types import IPAMConfig, IPAMPool
+from docker.types import EndpointConfig, IPAMConfig, IPAMPool
+from testcontainers.core.network import Network
 
 from drydock.build import build
 from drydock.core.paths import ROOT
@@ -28,6 +29,7 @@ from drydock.lock import lockfile
 from drydock.prove import demo, demo_topology
 from entrypoints.core import errors
 from tests.support.hosts import expect
+from tests.support.started_containers import start_container
 
 pytestmark = pytest.mark.packages
 
@@ -65,7 +67,7 @@ for name in filter(str.isdigit, os.listdir('/proc')):
 
 
 @pytest.fixture(scope="module")
-def mounted(tmp_path_factory: pytest.TempPathFactory, built: build.Built, model: Path) -> dict[str, dict[str, str]]:
+def mounted(tmp_path_factory: pytest.TempPathFactory, built: build.Built, model: Path) -> list[tuple[Path, str]]:
     """The volumes of each container: the model, Ray, the plug-in and the changed profile."""
     folder = tmp_path_factory.mktemp("ray")
     site = folder / "site"
@@ -86,7 +88,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory, built: build.Built, model:
     (folder / "profile.json").write_text(json.dumps(profile))
     targets = {site / path.name: f"{SITE}/{path.name}" for path in site.iterdir()}
     targets |= {folder / "profile.json": "/opt/drydock/profile.json", model: "/models/smollm2"}
-    return {str(source): {"bind": target, "mode": "ro"} for source, target in targets.items()}
+    return [*targets.items()]
 
 
 def _wheels(*names: str) -> list[str]:
@@ -100,39 +102,36 @@ def _wheels(*names: str) -> list[str]:
 
 
 @contextmanager
-def serving(image: str, volumes: dict[str, dict[str, str]]) -> Iterator[list[Container]]:
+def serving(image: str, volumes: list[tuple[Path, str]]) -> Iterator[list[Container]]:
     """Start one server on three containers and wait until each is ready; remove all at the end."""
-    client, subnet = docker.from_env(), demo_topology.free_subnet()
-    with ExitStack() as stack:
-        pool = IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))])
-        network = client.networks.create(f"drydock-ray-{subnet.network_address}", ipam=pool)
-        stack.callback(network.remove)
-        containers = []
-        for rank in range(HOSTS):
-            containers.append(_start(image, volumes, rank, network.name, subnet))
-            stack.callback(containers[rank].remove, force=True, v=True)
+    subnet = demo_topology.free_subnet()
+    pool = IPAMConfig(pool_configs=[IPAMPool(subnet=str(subnet))])
+    with Network(docker_network_kw={"ipam": pool}) as network, ExitStack() as stack:
+        hosts = [_start(image, volumes, rank, network, subnet) for rank in range(HOSTS)]
+        containers = [stack.enter_context(host) for host in hosts]
         for container in containers:
             demo.wait_until_ready(container)
         yield containers
 
 
-def _start(image: str, volumes: dict[str, dict[str, str]], rank: int, network: str, subnet: IPv4Network) -> Container:
-    client, addresses = docker.from_env(), [str(subnet[2 + each]) for each in range(HOSTS)]
+def _start(
+    image: str, volumes: list[tuple[Path, str]], rank: int, network: Network, subnet: IPv4Network
+) -> AbstractContextManager[Container]:
+    addresses = [str(subnet[2 + each]) for each in range(HOSTS)]
     words = [
         "serve", "--model", "/models/smollm2", "--nnodes", str(HOSTS), "--node-rank", str(rank),
         "--master-addr", addresses[0], "--distributed-executor-backend", "ray", "--max-model-len", "1024",
         "--kv-cache-memory-bytes", str(256 << 20),
     ]  # fmt: skip
     slot = json.dumps({"HPU": 1, "CPU": 2})
-    return client.containers.run(
+    return start_container(
         image,
-        words,
-        detach=True,
+        *words,
         volumes=volumes,
         shm_size="1g",
         network=network,
-        networking_config={network: client.api.create_endpoint_config(ipv4_address=addresses[rank])},
-        environment={"RAY_OVERRIDE_RESOURCES": slot, "VLLM_CPU_OMP_THREADS_BIND": "0"},
+        networking_config={network.name: EndpointConfig(DEFAULT_DOCKER_API_VERSION, ipv4_address=addresses[rank])},
+        env={"RAY_OVERRIDE_RESOURCES": slot, "VLLM_CPU_OMP_THREADS_BIND": "0"},
         ports={demo.API_PORT: ("127.0.0.1", None), demo.STATUS_PORT: ("127.0.0.1", None)},
     )
 
@@ -148,7 +147,7 @@ def last_line(container: Container) -> str:
 
 
 def test_a_server_of_three_hosts_answers_and_ends_when_a_worker_is_killed(
-    built: build.Built, mounted: dict[str, dict[str, str]]
+    built: build.Built, mounted: list[tuple[Path, str]]
 ) -> None:
     with serving(built.image, mounted) as containers:
         assert demo.EXPECTED in demo.ask(containers[0], demo.QUESTION)
@@ -164,7 +163,7 @@ def test_a_server_of_three_hosts_answers_and_ends_when_a_worker_is_killed(
 
 
 def test_a_host_of_workers_that_is_stopped_ends_at_once_and_with_it_the_server(
-    built: build.Built, mounted: dict[str, dict[str, str]]
+    built: build.Built, mounted: list[tuple[Path, str]]
 ) -> None:
     with serving(built.image, mounted) as containers:
         containers[2].stop(timeout=100)

@@ -19,6 +19,7 @@ from drydock.build.job import prepare
 from drydock.config.project import DRYDOCK
 from entrypoints.core import errors
 from tests.support.ports import free_port
+from tests.support.started_containers import run_container, start_container
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.proves("router0.1", "packages")
@@ -71,14 +72,9 @@ def routed(image: build.Built) -> Iterator[Routed]:
         *("--worker-urls", f"http://127.0.0.1:{server.server_port}", "--worker-startup-check-interval", "1"),
         *("--health-check-interval-secs", "1", "--health-failure-threshold", "1", "--policy", "round_robin"),
     ]
-    router = docker.from_env().containers.run(
-        image.image, words, network_mode="host", read_only=True, detach=True, environment={"VLLM_API_KEY": KEY}
-    )
-    try:
+    options = {"network_mode": "host", "read_only": True, "env": {"VLLM_API_KEY": KEY}}
+    with server, start_container(image.image, *words, **options) as router:
         yield Routed(router, f"http://127.0.0.1:{port}", server)
-    finally:
-        router.remove(force=True, v=True)
-        server.server_close()
 
 
 def health(routed: Routed) -> int:
@@ -120,9 +116,7 @@ def test_the_program_of_the_router_starts(image: build.Built) -> None:
 
 
 def test_it_serves_no_model_and_says_so(image: build.Built) -> None:
-    container = docker.from_env().containers.run(image.image, ["serve", "--model", "org/model"], detach=True)
-    try:
-        assert container.wait(timeout=60)["StatusCode"] == errors.HOST
-        assert b"it is the router's image" in container.logs()
-    finally:
-        container.remove(force=True, v=True)
+    ended = run_container(image.image, "serve", "--model", "org/model")
+
+    assert ended.code == errors.HOST
+    assert "it is the router's image" in ended.stderr

@@ -38,6 +38,7 @@ from tests.support.dockerfile_shapes import representatives
 from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standins import bake, image
+from tests.support.started_containers import Ended, run_container
 
 VARIANTS = [variant for variant in read_matrix(DRYDOCK) if variant.serves]
 USUAL = representatives(VARIANTS)
@@ -112,7 +113,7 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(v
     ran = run(image(variant.id), model, "serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)
 
     assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.code == 0, ran.stderr[-2000:]
     recorded = json.loads(ran.stdout.splitlines()[-1])
     assert [recorded["executable"], "-m", variant.module, *recorded["argv"][1:]] == list(expected.argv)
     found = {name: unkeyed(recorded["env"].get(name, "")) for name in expected.env}
@@ -143,7 +144,7 @@ def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(host: 
     assert expect.brief(json.loads(check.stdout), profile) == golden["findings.json"], check.stderr[-2000:]
     plan = run(name, model, "plan", "--json", "--root", f"/hosts/{host}", "--model", MODEL)
     assert "Traceback" not in plan.stderr
-    assert json.loads(plan.stdout)["argv"] if plan.returncode == 0 else "hint: " in plan.stderr
+    assert json.loads(plan.stdout)["argv"] if plan.code == 0 else "hint: " in plan.stderr
 
 
 def test_one_command_builds_and_serves_a_stand_in_without_devices_that_is_never_published(tmp_path: Path) -> None:
@@ -220,14 +221,8 @@ def hosts(variant: Variant) -> list[str]:
     return sorted(names, key=lambda name: (expect.profile_of(name)["variant"] != variant.id, name))
 
 
-def run(name: str, model: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(name: str, model: Path, *words: str) -> Ended:
     """Start a container as an operator would."""
-    mounts = {str(expect.HOSTS): "/hosts", str(model): MODEL}
-    volumes = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}:ro")]
-    options = (
-        "--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--env", f"{SERVED}=1",
-        *(word for name, value in DIGEST.items() for word in ("--env", f"{name}={value}")),
-    )  # fmt: skip
-    return subprocess.run(
-        ["docker", "run", *options, *volumes, name, *words], check=False, capture_output=True, text=True, timeout=120
-    )
+    options = {"network_mode": "none", "read_only": True, "tmpfs": ("/tmp",), "cap_drop": ["ALL"]}
+    volumes = [(expect.HOSTS, "/hosts"), (model, MODEL)]
+    return run_container(name, *words, env={SERVED: "1", **DIGEST}, volumes=volumes, **options)

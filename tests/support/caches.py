@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import docker
-
 from drydock.build import build
+from tests.support.started_containers import run_container
 
 UID = 10001
 """The image's own user."""
@@ -21,15 +20,9 @@ def copied(warm: Path, to: Path) -> Path:
     return to
 
 
-def run(built: build.Built, cache: Path, *command: str, model: Path | None = None, **mounts: str) -> bytes:
+def run(built: build.Built, cache: Path, *command: str, model: Path | None = None, **mounts: str) -> str:
     """Run the image to its end and return its standard output."""
-    volumes = {str(cache): {"bind": "/cache", "mode": "rw"}}
-    volumes |= {str(model): {"bind": "/models/smollm2", "mode": "ro"}} if model else {}
-    volumes |= {source: {"bind": target, "mode": "ro"} for target, source in mounts.items()}
-    container = docker.from_env().containers.run(built.image, list(command), detach=True, volumes=volumes)
-    try:
-        assert container.wait(timeout=300)["StatusCode"] == 0, container.logs(tail=20).decode(errors="replace")
-        output: bytes = container.logs(stdout=True, stderr=False)
-        return output
-    finally:
-        container.remove(force=True, v=True)
+    read_only = [(source, target) for target, source in {**mounts, "/models/smollm2": model}.items() if source]
+    ended = run_container(built.image, *command, volumes=[(cache, "/cache", "rw"), *read_only])
+    assert ended.code == 0, ended.stderr[-2000:]
+    return ended.stdout

@@ -15,16 +15,19 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import HealthcheckWaitStrategy
 
 from drydock.core.files import dumps
 from drydock.engine.daemon import SETTINGS, wait_for
+from tests.support.started_containers import make_container
 
 CUT = ("unshare", "--net")
 PROBE = "import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)"
 PYTHON = ("/usr/bin/python3", "-I")
-HEALTH = (*PYTHON, "-S", "/opt/drydock/entrypoints", "health")
 ASK = """
 import json, sys, urllib.request
 body = {"model": "smollm2", "messages": [{"role": "user", "content": sys.argv[1]}], "temperature": 0, "max_tokens": 32}
@@ -86,33 +89,21 @@ class CutOff:
                 process.kill()
 
     @contextlib.contextmanager
-    def serving(self, image: str, model: Path) -> Iterator[str]:
-        """Serve a model in a container without network; yield the container's id once it is ready."""
-        serve = ("serve", "--model", "/models/smollm2", "--served-model-name", "smollm2")
-        folder = f"--volume={model}:/models/smollm2:ro"
-        container = self.docker(
-            "run", "--detach", "--network=none", "--read-only", "--tmpfs=/tmp", folder, image, *serve
-        )
-        try:
-            ready = wait_for(lambda: self._succeeds(container, *HEALTH) or not self._runs(container), 300)
-            assert ready, self.docker("logs", "--tail=20", container)
-            assert self._runs(container), self.run("docker", "logs", container, cwd=model, env=os.environ).stderr[
-                -3000:
-            ]
+    def serving(self, image: str, model: Path) -> Iterator[DockerContainer]:
+        """Serve a model in a container without network; yield the container once it is healthy."""
+        words = ("serve", "--model", "/models/smollm2", "--served-model-name", "smollm2")
+        engine = {"environment": {"DOCKER_HOST": self.host}, "timeout": 300}
+        options: dict[str, Any] = {"network_mode": "none", "read_only": True, "volumes": [(model, "/models/smollm2")]}
+        with make_container(image, *words, tmpfs=("/tmp",), docker_client_kw=engine, **options) as container:
+            try:
+                HealthcheckWaitStrategy().with_startup_timeout(300).wait_until_ready(container)
+            except (RuntimeError, TimeoutError) as error:
+                raise AssertionError(container.get_logs()[1].decode()[-3000:]) from error
             yield container
-        finally:
-            self.docker("rm", "--force", "--volumes", container)
 
-    def ask(self, container: str, question: str) -> str:
+    def ask(self, container: DockerContainer, question: str) -> str:
         """Return the greedy answer of a container started by `serving`."""
-        return self.docker("exec", container, *PYTHON, "-c", ASK, question)
-
-    def _succeeds(self, container: str, *command: str) -> bool:
-        done = self.run("docker", "exec", container, *command, cwd=self.folder, env=os.environ)
-        return done.returncode == 0
-
-    def _runs(self, container: str) -> bool:
-        return self.docker("inspect", "--format={{.State.Running}}", container) == "true"
+        return container.exec([*PYTHON, "-c", ASK, question]).output.decode()
 
     def stop(self) -> None:
         """Stop the engine by its pid and remove its data."""

@@ -11,17 +11,21 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from docker.types import Mount
+from testcontainers.core.network import Network
+from testcontainers.core.wait_strategies import ExecWaitStrategy
 
 from drydock.core.files import exclusive
 from drydock.core.paths import cache_home
 from drydock.engine import debian
 from drydock.topology.playbook.run import Ssh
 from tests.support.servers import Registry
+from tests.support.started_containers import make_container
 
 SUITE = "bookworm"
 PACKAGES = (
@@ -98,47 +102,27 @@ def _sources() -> list[str]:
 
 
 @contextmanager
-def machines(folder: Path, prefix: str, *names: str) -> Iterator[Machines]:
+def machines(folder: Path, *names: str) -> Iterator[Machines]:
     """Start machines on a network of their own; `folder` gets the key and the hosts' keys. Remove all afterwards."""
-    with ExitStack() as stack:
-        network = _docker("network", "create", f"{prefix}-{os.getpid()}")
-        stack.callback(_docker, "network", "rm", network)
+    with Network() as network, ExitStack() as stack:
         key = folder / "key"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-        nodes = tuple(_start(f"{prefix}-{os.getpid()}-{name}", name, network, stack) for name in names)
+        nodes = tuple(_start(name, network, stack) for name in names)
         known = "".join(_admit(node, key.with_suffix(".pub").read_text()) for node in nodes)
         (folder / "known_hosts").write_text(known)
-        gateway = _docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Gateway}}", network)
+        gateway = _docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Gateway}}", network.name)
         yield Machines(nodes, Ssh(USER, str(key), str(folder / "known_hosts"), become=True), gateway)
 
 
-def _start(title: str, name: str, network: str, stack: ExitStack) -> Machine:
+def _start(name: str, network: Network, stack: ExitStack) -> Machine:
     """Start a machine and wait until its engine answers."""
-    options = ("--privileged", "--tmpfs=/run", "--tmpfs=/run/lock", "--tmpfs=/tmp:exec", "--hostname", name)
-    mounts = ("--volume=/sys/fs/cgroup:/sys/fs/cgroup:rw", "--volume", f"{title}:/var/lib/docker")
-    stop = ("--stop-signal", "SIGRTMIN+3")
-    stack.callback(_docker, "volume", "rm", "--force", title)
-    container = _docker(
-        "run", "--detach", "--name", title, "--network", network, *options, *mounts, *stop, image(), "/sbin/init"
-    )
-    stack.callback(_docker, "rm", "--force", container)
-    address = _docker("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
-    machine = Machine(name, container, address)
-    _wait(machine)
-    return machine
-
-
-def _wait(machine: Machine) -> None:
-    due = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            machine.run("docker", "version", "--format", "{{.Server.Version}}")
-        except subprocess.CalledProcessError:
-            if time.monotonic() > due:
-                raise
-            time.sleep(0.5)
-        else:
-            return
+    options = {"privileged": True, "hostname": name, "stop_signal": "SIGRTMIN+3", "network": network}
+    volumes = {"volumes": [("/sys/fs/cgroup", "/sys/fs/cgroup", "rw")], "mounts": [Mount("/var/lib/docker", None)]}
+    container = make_container(image(), "/sbin/init", tmpfs=("/run", "/run/lock"), **options, **volumes)
+    container.with_tmpfs_mount("/tmp", "exec")
+    container.waiting_for(ExecWaitStrategy(["docker", "version"]).with_startup_timeout(START_SECONDS))
+    started = stack.enter_context(container).get_container_id()
+    return Machine(name, started, container.get_docker_client().bridge_ip(started))
 
 
 def _admit(machine: Machine, public: str) -> str:

@@ -32,7 +32,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Two machines, n0 and n1."""
-    with machines(tmp_path_factory.mktemp("machines"), "drydock-topology", "n0", "n1") as found:
+    with machines(tmp_path_factory.mktemp("machines"), "n0", "n1") as found:
         yield found
 
 

@@ -31,7 +31,7 @@ class Old(NamedTuple):
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[Old]:
-    with machines(tmp_path, "drydock-old", "o0") as found, registry(tmp_path / "registry", found.gateway) as near:
+    with machines(tmp_path, "o0") as found, registry(tmp_path / "registry", found.gateway) as near:
         (node,) = found.nodes
         assert node.run("docker", "version", "--format", "{{.Server.Version}}").startswith("20.10.")
         yield Old(node, near.host)
