@@ -13,6 +13,8 @@ from drydock.core.paths import ROOT
 from tests.device.prepare import prepare
 from tests.support.hosts import expect
 
+pytestmark = pytest.mark.checkout
+
 RUN = ROOT / "tests" / "device" / "run.sh"
 HOST = "cuda-h100-1x-r535"
 UUID, SERIAL = "3f6c1b2a-90de-4c11-8a5e-1d2f3a4b5c6d", "1654922004412"
