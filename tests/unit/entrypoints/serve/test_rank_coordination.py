@@ -51,7 +51,7 @@ def group(run: Run) -> Callable[..., Ranks]:
             port = {} if rank else {"status_port": leader}
             stub = {"engine": True, "looks_every": 60.0, **(stub or {})}
             flags = ("--headless",) if rank else ()
-            env = {"DRYDOCK_GROUP_SECRET": secret}
+            env = {"DRYDOCK_GROUP_SECRET": secret} if secret else {}
             return run(stub=stub, env=env, group=place, flags=flags, options={**times, **port}, **fields)
 
         return Ranks(start, [start(rank) for rank in ranks])
