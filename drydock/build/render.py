@@ -269,6 +269,7 @@ def _copies(variant: Variant) -> Iterator[tuple[Quoted, Quoted]]:
 def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return the project's files that an image gets, by their path in the build's own context. Raises InputError."""
     added = variant.additions
+    project.check_writers([*added.files.values(), *filter(None, [added.certificates])])
     found = {f"{OWN_FILES}/{source}": _own_file(project, source) for source in added.files.values()}
     if added.certificates:
         paths = [*project.glob(f"{added.certificates}/*.crt")]

@@ -18,21 +18,39 @@ FILE = "drydock.yaml"
 VARIABLE = "DRYDOCK_PROJECT"
 OPTION = "--project"
 """Before the task, it means the same as the variable."""
+READ = (
+    *(FILE, "matrix.yaml", "templates", "entrypoints", "images", "policy", "hosts", "requirements.txt"),
+    *(".github/workflows/drydock.yml", ".gitlab-ci.yml"),
+)
+"""What drydock reads of a project's root by a fixed name. Other files are named in these."""
 
 
 def find(folder: Path, env: Mapping[str, str]) -> Project:
     """Return the project of a folder: the one that DRYDOCK_PROJECT names, else the nearest drydock.yaml upwards.
 
     Without any it is drydock itself, which is a project with nothing below it. Layers of others are not looked for:
-    inputs/others.py does. Raises InputError.
+    inputs/others.py does. Raises InputError, also for a project that was found and that another user could have
+    written: its templates and entrypoints run code.
     """
     named = env.get(VARIABLE, "")
     start = Path(named or folder).resolve()
-    root = next((each for each in (start, *start.parents) if each == ROOT or (each / FILE).is_file()), ROOT)
+    root = next((path for path in (start, *start.parents) if path == ROOT or _has_project(path)), ROOT)
     if named and root != start:
         hint = f"name the folder that contains it with {OPTION} or {VARIABLE}"
         raise InputError(f"{named}: found no {FILE}", hint=hint)
-    return DRYDOCK if root == ROOT else Project(root, (ROOT,))
+    if root == ROOT:
+        return DRYDOCK
+    project = Project(root, (ROOT,), found=not named)
+    project.check_writers(READ, [path for path in (start, *start.parents) if path.is_relative_to(root)])
+    return project
+
+
+def _has_project(folder: Path) -> bool:
+    """Return whether a folder has a drydock.yaml. One that cannot be entered, such as another user's, has none."""
+    try:
+        return (folder / FILE).is_file()
+    except PermissionError:
+        return False
 
 
 def read_settings(project: Project) -> ProjectFile | None:

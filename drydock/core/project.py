@@ -7,20 +7,26 @@ layer stands for the file of the same name below; what YAML files of several lay
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from drydock import INSTALLED
 from drydock.core.errors import InputError
 from drydock.core.files import write_atomically
+from drydock.core.ownership import find_writer, find_writers
 from drydock.core.paths import ROOT
 
 LOWEST = "drydock"
 """Name of drydock's own layer. NAME/ROW is a row of the layer NAME where a project's files name it."""
 ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.json", "*.dist-info/*")
 """Files of entrypoints/ that are in an image: modules, scripts, pages, lists, the plugin's metadata."""
+
+
+SHOWN_WRITERS = 5
+"""Files in one error about other users: the first ones suffice to find the rest."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Project:
     """Lower layers, the nearest first: those of others, then drydock's own. They are only read."""
     others: tuple[str, ...] = ()
     """Names of the layers of others, the nearest first."""
+    found: bool = field(default=False, compare=False)
+    """Whether no option or variable named the root. Then it has no file that another user could have written."""
 
     @property
     def layers(self) -> tuple[Path, ...]:
@@ -87,6 +95,28 @@ class Project:
     def is_installed(self) -> bool:
         """Return whether this is an installed drydock alone, whose files are only read."""
         return INSTALLED and self.root == ROOT
+
+    def check_writers(self, names: Sequence[str], folders: Sequence[Path] = ()) -> None:
+        """Raise InputError if the project was found, and another user could have written files of it, or to folders.
+
+        Files are named in the root; a folder among them counts with all that is in it.
+        """
+        if not self.found:
+            return
+        above = [self.root / folder for name in names for folder in Path(name).parents]
+        alone = map(find_writer, dict.fromkeys((*folders, *above)))
+        writers = [*dict.fromkeys((*filter(None, alone), *find_writers(self.root / name for name in names)))]
+        if writers:
+            rest = len(writers) - SHOWN_WRITERS
+            more = (f"and {rest} more",) if rest > 0 else ()
+            raise InputError(*writers[:SHOWN_WRITERS], *more, hint=self._hint_at_option())
+
+    def _hint_at_option(self) -> str:
+        return (
+            "a project's files run code, and this one was found in the current folder or above it; if you trust who can"
+            f" write to it, name it: ./inv --project {shlex.quote(str(self.root))} TASK; if it is yours alone, chown it"
+            " and run chmod -R go-w; otherwise start in another folder"
+        )
 
     def check_writable(self, name: str) -> None:
         """Raise InputError for an installed drydock: before long work whose result is written."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from drydock.config import mirrors
@@ -33,6 +34,7 @@ def current() -> Project:
     project = find(Path.cwd(), os.environ)
     settings = read_settings(project)
     if settings:
+        project.check_writers([settings.mirrors] if settings.mirrors else [])
         defaults = settings.defaults
         named = {mirrors.VARIABLE: settings.mirrors, CACHE: defaults.store, "HF_HUB_CACHE": defaults.model_cache}
         for variable, name in named.items():
@@ -61,7 +63,7 @@ def over(project: Project, settings: ProjectFile | None, env: Mapping[str, str] 
                 hint = f"write {needed} before it under `from`: what is taken is named in one place"
                 raise InputError(f"{where}: {address} takes {needed}, which is not listed before it", hint=hint)
         found[_key(address, project.root)] = folder
-    return layered(project.root, [*reversed(found.values()), ROOT])
+    return replace(layered(project.root, [*reversed(found.values()), ROOT]), found=project.found)
 
 
 def _key(address: str, base: Path) -> str:

@@ -24,11 +24,11 @@ from drydock.config.matrix import read_matrix
 from drydock.config.project import OPTION, VARIABLE, find, read_settings
 from drydock.config.renamed import current_option
 from drydock.core.console import emit, log, spelled
-from drydock.core.errors import InputError, nearest
+from drydock.core.errors import DrydockError, InputError, nearest
 from drydock.core.paths import PROGRAM
+from drydock.inputs import others
 from drydock.lock.proof import TIERS
 from drydock.repo import version
-from drydock.repo.task_helpers import here
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
@@ -364,4 +364,9 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
 
 
 def _targets() -> set[str]:
-    return {word for variant in read_matrix(here()) for word in (variant.id, variant.accelerator, *variant.aliases)}
+    """Return the words that name rows; none if the project cannot be read: a line that is typed shows no error."""
+    try:
+        variants = read_matrix(others.current())
+    except DrydockError:
+        return set()
+    return {word for variant in variants for word in (variant.id, variant.accelerator, *variant.aliases)}

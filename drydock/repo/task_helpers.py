@@ -19,7 +19,7 @@ from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
 from drydock.core.lacking_package import exit_without_package
-from drydock.core.paths import PROGRAM
+from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
 from drydock.model.variant import Variant
@@ -57,8 +57,17 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 
 
 def here() -> Project:
-    """Return the project that this command is about, over those of others. Raises DrydockError."""
-    return others.current()
+    """Return the project that this command is about, over those of others, and name it. Raises DrydockError."""
+    project = others.current()
+    _name_project(project.root)
+    return project
+
+
+@functools.cache
+def _name_project(root: Path) -> None:
+    """Log once which project is used, unless it is the current folder or drydock itself."""
+    if root not in (ROOT, Path.cwd()):
+        log(f"project: {root}")
 
 
 def registry_of(given: str) -> str:

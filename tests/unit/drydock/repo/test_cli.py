@@ -253,3 +253,54 @@ def test_a_task_that_requires_a_target_takes_the_projects_default(tmp_path: Path
     assert "--target" in started("bake").stderr
     chosen = started("--project", str(tmp_path), "build", "--changed-since", "v0")
     assert "--changed-since v0: git rev-parse" in chosen.stderr
+
+
+PLANTED = {
+    "entrypoint --target cpu -- version": "entrypoints/__main__.py",
+    "run --target auto --model Qwen/Qwen3-0.6B --print": "entrypoints/__main__.py",
+    "render --check --target cpu": "templates/base.Dockerfile.j2",
+}
+"""Command → a file of a project that it runs as code."""
+
+
+@pytest.mark.parametrize("words", PLANTED)
+def test_what_another_user_planted_in_a_folder_above_does_not_run(words: str, tmp_path: Path) -> None:
+    """As git since CVE-2022-24765: whoever can write to the folder would run code as whoever types a command in it."""
+    ran = tmp_path / "ran"
+    planted = tmp_path / "shared" / PLANTED[words]
+    planted.parent.mkdir(parents=True)
+    if planted.suffix == ".py":
+        planted.write_text(f"open({str(ran)!r}, 'w')\n")
+    else:
+        touch = f'{{{{ cycler.__init__.__globals__.os.system("touch {ran}") }}}}\n'
+        planted.write_text((ROOT / PLANTED[words]).read_text() + touch)
+    (tmp_path / "shared" / "drydock.yaml").write_text("schema: 1\nname: planted\nrows: all\n")
+    below = tmp_path / "shared" / "mine"
+    below.mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+
+    refused = started(*words.split(), cwd=below)
+    assert not ran.exists()
+    assert refused.returncode == 2
+    assert f"{tmp_path}/shared: every user can write to it" in refused.stderr
+    assert f"--project {tmp_path}/shared" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    started("--project", str(tmp_path / "shared"), *words.split(), cwd=below)
+    assert ran.exists()  # it does run if it is named, so this test can fail
+
+
+def test_a_project_above_is_named_on_standard_error(tmp_path: Path) -> None:
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\nrows: all\n")
+    (tmp_path / "deep").mkdir()
+    assert started("matrix", "cpu", cwd=tmp_path / "deep").stderr == f"project: {tmp_path}\n"
+    assert started("matrix", "cpu", cwd=tmp_path).stderr == ""
+    assert started("--project", str(tmp_path), "matrix", "cpu", cwd=ROOT).stderr == f"project: {tmp_path}\n"
+    assert started("complete", "build", "--target", "cpu", cwd=tmp_path / "deep").stderr == ""
+
+
+def test_completion_in_a_project_of_others_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\nrows: all\n")
+    tmp_path.chmod(0o777)
+    done = started("complete", "build", "--target", "cp", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
