@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
+from drydock.core.ownership import find_writer
 from drydock.model.record import Record
 
 NAME = "mirrors.yaml"
@@ -80,6 +81,9 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
         if env.get(VARIABLE):
             raise InputError(f"DRYDOCK_MIRRORS={path}: no such file")
         return NONE
+    if not env.get(VARIABLE) and (writer := find_writer(path)):
+        hint = f"it decides where packages come from; chown it and chmod go-w, or name it: {VARIABLE}={path}"
+        raise InputError(writer, hint=hint)
     try:
         return validate(Mirrors, read_yaml(path, str(path)))
     except InputError as error:

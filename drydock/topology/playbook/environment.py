@@ -16,6 +16,7 @@ from pathlib import Path
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full, exclusive, write_atomically
+from drydock.core.ownership import find_writer
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import INDEX_HINT, uv_binary
@@ -28,14 +29,17 @@ MARKER = ".complete"
 def programs(requirements: Path = REQUIREMENTS) -> Path:
     """Return the folder of ansible-playbook and ansible-lint; make their environment if there is none.
 
-    Raises InputError if the packages cannot be had, and DiskFullError.
+    Raises InputError if the packages cannot be had or another user could have written them, and DiskFullError.
     """
     folder = cache_home() / "ansible" / _fingerprint(requirements)
     if not (folder / MARKER).is_file():
         with exclusive(folder.parent / "lock"), disk_full(folder):
             if not (folder / MARKER).is_file():
                 _make(folder, requirements)
-    return folder / "bin"
+    programs_folder = folder / "bin"
+    if writer := find_writer(folder) or find_writer(programs_folder):
+        raise InputError(writer, hint=f"remove {folder}: the next playbook installs Ansible again")
+    return programs_folder
 
 
 def _fingerprint(requirements: Path) -> str:

@@ -179,3 +179,13 @@ def test_a_wrong_scheme_is_not_blamed_on_credentials(tmp_path: Path, text: str, 
 
     assert f"expected {expected}" in caught.value.problems[0]
     assert "credentials" not in str(caught.value)
+
+
+def test_a_file_of_the_home_folder_that_others_can_write_is_refused_and_a_named_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / ".config" / "drydock" / "mirrors.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("schema: 1\n")
+    path.chmod(0o666)
+    with pytest.raises(InputError, match=r"mirrors\.yaml: every user can write to it"):
+        read_mirrors({"HOME": str(tmp_path)})
+    assert read_mirrors({"DRYDOCK_MIRRORS": str(path)}) == NONE
