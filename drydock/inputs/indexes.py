@@ -40,9 +40,13 @@ class Indexes(NamedTuple):
     timeout: float
 
 
+_PIP = ("-P", "-m", "pip")
+"""-P: `-m` alone would run a pip.py of the current folder, whoever wrote it."""
+
+
 def read_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
     """Return pip's configuration, from its files and environment."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
+    command = [sys.executable, *_PIP, "config", "list"]
     result = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
     if result.returncode:
         raise FetchError(f"pip config list failed:\n{result.stderr.strip()}", hint="fix pip's configuration")
@@ -105,7 +109,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
 @functools.cache
 def pips_default() -> str:
     """Return the index that pip uses without configuration, which its help names. Raises FetchError."""
-    command = [sys.executable, "-m", "pip", "--isolated", "download", "--help"]
+    command = [sys.executable, *_PIP, "--isolated", "download", "--help"]
     env = {"COLUMNS": "1000", "HOME": "/"}  # without line breaks; and pip needs a home, which not every user id has
     text = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
     found = re.search(r"--index-url <url>.*?\(default (https://[^\s()]+)\)", text)

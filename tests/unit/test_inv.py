@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,9 @@ TASKS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout without requirements, and a tasks.py that prints its arguments."""
     folder = tmp_path_factory.mktemp("a checkout")
-    shutil.copy(ROOT / "inv", folder)
+    for name in ("inv", "drydock/__init__.py", "drydock/core/__init__.py", "drydock/core/ownership.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
     (folder / "requirements.txt").write_text("# nothing\n")
     (folder / "tasks.py").write_text(TASKS)
     return folder
@@ -54,3 +57,36 @@ def test_an_incomplete_environment_is_created_again(checkout: Path) -> None:
     assert "inv: error: pip could not install requirements.txt" in broken.stderr
     requirements.write_text("# nothing, still\n")
     assert "inv: creating" in inv(checkout, "matrix").stderr
+
+
+def test_an_environment_that_others_can_write_to_is_not_run(checkout: Path) -> None:
+    inv(checkout, "matrix")
+    packages = next((checkout / ".venv" / "lib").glob("python3.*/site-packages"))
+    packages.chmod(0o777)
+    refused = inv(checkout, "matrix")
+    packages.chmod(0o755)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"inv: error: {packages}: every user can write to it" in refused.stderr
+    assert f"remove {checkout}/.venv" in refused.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to other users")
+def test_an_environment_of_another_user_is_not_run(checkout: Path) -> None:
+    inv(checkout, "matrix")
+    os.chown(checkout / ".venv", 65534, -1)
+    refused = inv(checkout, "matrix")
+    os.chown(checkout / ".venv", 0, -1)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"inv: error: {checkout}/.venv: uid 65534 owns it" in refused.stderr
+
+
+def test_modules_of_the_current_folder_are_not_run_while_it_is_made(checkout: Path, tmp_path: Path) -> None:
+    for name in ("pip", "venv", "ensurepip"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    shutil.rmtree(checkout / ".venv", ignore_errors=True)
+    command = [sys.executable, str(checkout / "inv"), "matrix"]
+    made = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, umask=0)
+    assert (made.returncode, made.stdout) == (0, '["matrix"]\n')
+    assert not (tmp_path / "ran").exists()
+    files = [path for path in (checkout / ".venv").rglob("*") if not path.is_symlink()]
+    assert [path for path in files if path.stat().st_mode & 0o022] == []

@@ -3,9 +3,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from pip._internal.models.index import PyPI
 
-from drydock.inputs.indexes import access, parse_config, read_indexes, single, uv_environment
+from drydock.inputs.indexes import access, parse_config, pips_default, read_indexes, single, uv_environment
 
 CONFIG = """\
 :env:.find-links='/wheels /more'
@@ -78,3 +79,10 @@ def test_the_configuration_comes_from_pip(tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     indexes = read_indexes({**env, "PIP_CONFIG_FILE": str(config), "PIP_FIND_LINKS": "/wheels"})
     assert (indexes.main, indexes.find_links, indexes.no_index) == ("https://file.example/simple", ("/wheels",), True)
+
+
+def test_a_pip_of_the_current_folder_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pip.py").write_text("raise SystemExit('planted')\n")
+    monkeypatch.chdir(tmp_path)
+    read_indexes()
+    assert pips_default.__wrapped__() == PyPI.simple_url
