@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from entrypoints.core.folders import UNCHOSEN_HOMES, private_root
 from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
 from entrypoints.core.settings_precedence import ENVIRONMENT, Chosen
@@ -90,15 +91,10 @@ def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, loc
     return CacheFolders(cache.path, cache.path)
 
 
-def private_root(env: Mapping[str, str], uid: int) -> str:
-    """Return the private folder of a start that cannot use the volume."""
-    return f"{env.get('TMPDIR') or '/tmp'}/drydock-{uid}"  # noqa: S108 -- made 0700, its owner checked
-
-
 def chosen_environment(env: Mapping[str, str], cache: Mount) -> dict[str, str]:
     """Return the environment without HOME where the image or the container runtime set it."""
-    filled_in = ("", "/", f"{cache.path}/home", "/cache/home")
-    return {name: value for name, value in env.items() if name != "HOME" or value not in filled_in}
+    unchosen = (*UNCHOSEN_HOMES, f"{cache.path}/home")
+    return {name: value for name, value in env.items() if name != "HOME" or value not in unchosen}
 
 
 def cache_plan(
@@ -134,10 +130,23 @@ def shared_settings(
     profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
 ) -> dict[str, str]:
     """Return the variables that do not depend on a plan: the folders of downloads."""
-    root = places(env, mounts, uid, local_model=False).shared
+    folders = download_plan(profile, env, mounts, uid).folders
+    values = {name: profile["caches"][name]["value"].replace("{path}", folder) for name, folder in folders.items()}
+    return values | {name: value for name, value, _ in _constant(env)}
+
+
+def download_plan(
+    profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
+) -> CachePlan:
+    """Return the folders of downloads, for a program that runs no plan and so has no entries."""
+    found = places(env, mounts, uid, local_model=False)
     shared = {name: cache for name, cache in profile["caches"].items() if cache["scope"] == "shared"}
-    folders = {name: cache["value"].replace("{path}", f"{root}/{cache['folder']}") for name, cache in shared.items()}
-    return folders | {name: value for name, value, _ in _constant(env)}
+    return CachePlan(
+        volume=mounts["cache"].path,
+        work=found.work,
+        why=found.why,
+        folders={name: f"{found.shared}/{cache['folder']}" for name, cache in shared.items()},
+    )
 
 
 def cache_settings(

@@ -258,6 +258,28 @@ def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[s
     return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
 
 
+def _with_downloads(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment of a program without a plan, with folders of downloads that only this user can write.
+
+    Makes them. Raises HOST.
+    """
+    from entrypoints.cache.lifecycle import Caches
+    from entrypoints.cache.plan import download_plan
+    from entrypoints.cache.trust import umask
+    from entrypoints.core.folders import private_root
+    from entrypoints.serve.launch import say as say_line
+
+    hub = _hub_environment(env, facts, profile)
+    if "cache" not in facts.mounts:
+        return hub
+    os.umask(umask(env))
+    planned = download_plan(profile, env, facts.mounts, facts.user[0])
+    unset = {name: folder for name, folder in planned.folders.items() if name not in env}
+    caches = Caches(planned._replace(folders=unset), private_root(env, facts.user[0]), env, say_line, profile)
+    caches.open()
+    return caches.environment(hub)
+
+
 def _with_workload(intents: Intents) -> Intents:
     """Return the goals with the lengths in the --workload file. Raises USAGE."""
     if not intents.workload_file:
@@ -411,7 +433,7 @@ def _convert(arguments: Arguments, env: Env) -> int:
 
     from entrypoints.cli.convertverb import run
 
-    return run(arguments.vllm, with_exported(env), read_profile(env), Path(image_file(env, "conversions")))
+    return run(arguments.vllm, program_environment(env), read_profile(env), Path(image_file(env, "conversions")))
 
 
 def _bench(arguments: Arguments, env: Env) -> int:
@@ -420,7 +442,7 @@ def _bench(arguments: Arguments, env: Env) -> int:
     arguments = arguments._replace(intents=_with_workload(arguments.intents))
     profile, keys = read_profile(env), _access(arguments).keys
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
+    hub = _with_downloads(program_environment(env), _probe(arguments, env, profile)[0], profile)
     whole = hub | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
     flags, _ = read_flags(env)
     scene = benchverb.Scene(
@@ -433,7 +455,7 @@ def _fabric(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli.fabricverb import run
 
     profile = read_profile(env)
-    return run(arguments, with_exported(env), profile, _probe(arguments, env, profile)[0], say)
+    return run(arguments, program_environment(env), profile, _probe(arguments, env, profile)[0], say)
 
 
 def _version(arguments: Arguments, env: Env) -> int:
@@ -462,9 +484,9 @@ def _exec(arguments: Arguments, env: Env) -> int:
     if command[0] == "vllm-router" and API_KEY_VARIABLE in env:
         from entrypoints.serve.router import route
 
-        return route(command[1:], with_exported(env), read_profile(env)["python"])
+        return route(command[1:], program_environment(env), read_profile(env)["python"])
     try:
-        os.execvpe(command[0], command, with_exported(env))  # noqa: S606 - the user's own command
+        os.execvpe(command[0], command, program_environment(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
@@ -572,14 +594,20 @@ def read_environment(env: Env) -> dict[str, Any]:
     return _read_image_file(env, "environment.json") or {}
 
 
-def with_exported(env: Env) -> dict[str, str]:
-    """Return the environment with the variables that the base image's scripts export; what the user set stays."""
+def program_environment(env: Env) -> dict[str, str]:
+    """Return the environment of a program that runs without a plan; what the user set stays.
+
+    It has the variables that the base image's scripts export, and a home folder that no other user can write to.
+    """
+    from entrypoints.core.folders import private_home
+
+    whole = {**env, "HOME": private_home(env)}
     saved = read_environment(env)
     if not saved:
-        return dict(env)
+        return whole
     from entrypoints.core.exported import exported
 
-    return {**env, **exported(saved, env)}
+    return {**whole, **exported(saved, env)}
 
 
 def read_flags(env: Env) -> tuple[tuple[str, ...], Mapping[str, Iterable[str]]]:

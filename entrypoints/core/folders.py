@@ -9,12 +9,16 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from entrypoints.core.errors import HOST, EntrypointError
 
 PRIVATE = 0o700
 _CHUNK = 1 << 26
+IMAGE_HOME = "/"
+"""HOME of the image. Only root can write there, so no other user can put a file into it that a program runs."""
+UNCHOSEN_HOMES = ("", IMAGE_HOME, "/cache/home")
+"""Values of HOME that no user chose. A container runtime replaces an empty one by that of /etc/passwd, the last."""
 HINT = "mount a volume that this user can write at /cache, such as -v drydock:/cache, or --tmpfs /tmp for a try"
 
 
@@ -52,6 +56,29 @@ def make_private(folder: str) -> None:
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or shared:
         raise EntrypointError(HOST, f"{folder}: expected a folder that only uid {os.getuid()} can write to", HINT)
+
+
+def private_root(env: Mapping[str, str], uid: int) -> str:
+    """Return the folder below TMPDIR for what this user does not write to the volume."""
+    return f"{env.get('TMPDIR') or '/tmp'}/drydock-{uid}"  # noqa: S108 -- made 0700, its owner checked
+
+
+def private_home(env: Mapping[str, str]) -> str:
+    """Return the home folder of a program that no plan gives one: the user's HOME, else a folder of this user alone.
+
+    A shell, Python and cloud clients run what they find there. The image's own HOME, /, is writable for root only, so
+    it stays if no folder can be made.
+    """
+    home = env.get("HOME", "")
+    if home not in UNCHOSEN_HOMES:
+        return home
+    root = private_root(env, os.getuid())
+    try:
+        make_private(root)
+        make(f"{root}/home", PRIVATE)
+    except EntrypointError:
+        return IMAGE_HOME
+    return f"{root}/home"
 
 
 def replace(path: str, text: str) -> None:

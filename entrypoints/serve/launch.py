@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoints.cache.plan import private_root
 from entrypoints.cache.trust import umask
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.folders import write
+from entrypoints.core.folders import private_root, write
 from entrypoints.core.text import tell
 from entrypoints.host.limits import apply
 from entrypoints.host.processes import age

@@ -17,7 +17,7 @@ from drydock.build.job import Job
 from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile
 from drydock.prove import demo
-from tests.support import bucket
+from tests.support import bucket, planted_home
 from tests.support.ports import free_port
 from tests.support.started_containers import start_container
 
@@ -100,3 +100,41 @@ def test_what_cannot_be_read_ends_the_start_before_vllm(
     assert (code, said in text, "AWS_ENDPOINT_URL" in text) == (4, True, True), text
     assert "non-default args" not in text  # vLLM's first line
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("home", ["", "/cache/home/."])
+def test_the_client_runs_no_program_that_another_user_named_on_the_volume(
+    built: build.Built, mounts: dict[str, str], server: bucket.Bucket, home: str
+) -> None:
+    """`credential_process` in ~/.aws/config is a command. It runs only for a user whose HOME that is."""
+    keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    env = {name: value for name, value in server.env.items() if name not in keys}
+    with planted_home.planted_volume(built.image) as volume:
+        asked = {"DRYDOCK_PROFILE": PROFILE, **env, "HOME": home}
+        container = docker.from_env().containers.run(
+            built.image,
+            ["plan", "s3://models/smol"],
+            detach=True,
+            network_mode="host",
+            environment=asked,
+            volumes={
+                volume: {"bind": "/cache", "mode": "rw"},
+                **{source: {"bind": target, "mode": "ro"} for source, target in mounts.items()},
+            },
+        )
+        try:
+            code = container.wait(timeout=120)["StatusCode"]
+            text = container.logs().decode()
+            ran = _exists(container, f"/cache/{planted_home.MARK}")
+        finally:
+            container.remove(force=True, v=True)
+    assert code == 4, text
+    assert ran == bool(home)
+
+
+def _exists(container: Container, path: str) -> bool:
+    try:
+        container.get_archive(path)
+    except docker.errors.NotFound:
+        return False
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run import entrypoint
 from entrypoints.core import errors
+from tests.support import planted_home
 from tests.support.hosts import expect
 from tests.support.started_containers import Ended, run_container
 
@@ -131,6 +132,36 @@ def test_facts_are_recorded_and_read_back(run: Run, tmp_path: Path) -> None:
 
 def test_anything_else_is_executed_as_it_is(run: Run) -> None:
     assert run("bash", "-c", "echo $((6*7)); exit 5") == (5, "42\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (("bash", "-ic", "true"), {}),
+        (("bash", "-lc", "true"), {}),
+        (("/usr/bin/python3", "-c", "pass"), {}),
+        (("bash", "-ic", "true"), {"environment": {"HOME": ""}}),
+        (("bash", "-ic", "true"), {"read_only": True}),
+        (("-ic", "true"), {"entrypoint": ["bash"]}),
+        (("-c", "pass"), {"entrypoint": ["/usr/bin/python3"]}),
+    ],
+)
+def test_what_another_user_put_into_the_home_of_the_volume_does_not_run(
+    run: Run, planted: str, words: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    ran = run(*words, mounts={planted: "/cache"}, **options)
+    assert ran.code == 0, ran
+    assert planted_home.MARK not in ran.stdout + ran.stderr
+
+    seen = run(*words, mounts={planted: "/cache"}, **{**options, "environment": {"HOME": "/cache/home/."}})
+    assert planted_home.MARK in seen.stdout  # it runs for a user who asks for it, so this test can fail
+
+
+@pytest.fixture(scope="module")
+def planted(built: build.Built) -> Iterator[str]:
+    """Return the name of a volume with what another user put into it."""
+    with planted_home.planted_volume(built.image) as volume:
+        yield volume
 
 
 def test_help_names_every_verb_and_exit_code(run: Run) -> None:

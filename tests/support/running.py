@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.paths import ROOT
-from entrypoints.cache.plan import private_root
 from entrypoints.core.errors import EntrypointError
+from entrypoints.core.folders import private_root
 from entrypoints.core.records import CachePlan, Entry, Group, Mount, ServePlan
 from entrypoints.host.processes import titled
 from entrypoints.request.arguments import Options

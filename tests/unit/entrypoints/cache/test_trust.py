@@ -14,10 +14,11 @@ import pytest
 from entrypoints.cache import quota  # noqa: F401 - a process of another user cannot read the checkout to import it
 from entrypoints.cache.entries import read, write
 from entrypoints.cache.lifecycle import Caches
-from entrypoints.cache.plan import private_root
 from entrypoints.cache.trust import SHARED, replacer, umask, writer
-from entrypoints.core.records import CachePlan, Entry
-from tests.support.sample import PROFILE
+from entrypoints.cli import cli
+from entrypoints.core.folders import private_root
+from entrypoints.core.records import CachePlan, Entry, Mount
+from tests.support.sample import PROFILE, facts
 
 OWNER, STRANGER = 10001, 20001
 IMAGE = {"variant": "cpu"}
@@ -184,3 +185,19 @@ def test_who_could_replace_what_is_in_a_folder(tmp_path: Path, owner: int, mode:
     tmp_path.chmod(mode)
     os.chown(tmp_path, owner, 0)
     assert (replacer(str(tmp_path)) == "") is safe
+
+
+def test_a_program_without_a_plan_gets_no_downloads_of_another_user(volume: Path) -> None:
+    """A benchmark reads tokenizers of the hub's cache; with --trust-remote-code, their code."""
+    env = {"TMPDIR": str(volume.parent / "tmp"), "DRYDOCK_PROFILE": str(volume / "none")}
+    here = facts(mounts={"cache": Mount(str(volume), True, True, 1 << 40, 1 << 40, "ext4")}, user=(OWNER, 0))
+
+    def begin() -> str:
+        return json.dumps(cli._with_downloads(cli.program_environment(env), here, PROFILE))
+
+    placed = json.loads(as_user(OWNER, begin))
+    assert placed["HF_HOME"] == f"{volume}/hub"
+    assert placed["HOME"] == f"{volume.parent}/tmp/drydock-{OWNER}/home"
+    (volume / "hub" / "weights").touch()
+    os.chown(volume / "hub" / "weights", STRANGER, 0)
+    assert json.loads(as_user(OWNER, begin))["HF_HOME"] == f"{volume}/hub.{OWNER}"
