@@ -19,7 +19,7 @@ from drydock.lock import lockfile
 from drydock.prove import demo
 from tests.support import bucket, planted_home
 from tests.support.ports import free_port
-from tests.support.started_containers import start_container
+from tests.support.started_containers import run_container, start_container
 
 STREAMER = (
     *("runai-model-streamer", "runai-model-streamer-s3", "boto3", "botocore", "s3transfer", "jmespath", "humanize"),
@@ -108,33 +108,15 @@ def test_the_client_runs_no_program_that_another_user_named_on_the_volume(
 ) -> None:
     """`credential_process` in ~/.aws/config is a command. It runs only for a user whose HOME that is."""
     keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    env = {name: value for name, value in server.env.items() if name not in keys}
+    env = {name: value for name, value in server.env.items() if name not in keys} | {"HOME": home}
     with planted_home.planted_volume(built.image) as volume:
-        asked = {"DRYDOCK_PROFILE": PROFILE, **env, "HOME": home}
-        container = docker.from_env().containers.run(
+        planned = run_container(
             built.image,
-            ["plan", "s3://models/smol"],
-            detach=True,
+            *("plan", "s3://models/smol"),
+            env={"DRYDOCK_PROFILE": PROFILE, **env},
+            volumes=[(volume, "/cache", "rw"), *mounts.items()],
             network_mode="host",
-            environment=asked,
-            volumes={
-                volume: {"bind": "/cache", "mode": "rw"},
-                **{source: {"bind": target, "mode": "ro"} for source, target in mounts.items()},
-            },
         )
-        try:
-            code = container.wait(timeout=120)["StatusCode"]
-            text = container.logs().decode()
-            ran = _exists(container, f"/cache/{planted_home.MARK}")
-        finally:
-            container.remove(force=True, v=True)
-    assert code == 4, text
-    assert ran == bool(home)
-
-
-def _exists(container: Container, path: str) -> bool:
-    try:
-        container.get_archive(path)
-    except docker.errors.NotFound:
-        return False
-    return True
+        made = run_container(built.image, "ls", "/cache", volumes=[(volume, "/cache", "ro")]).stdout.split()
+    assert planned.code == 4, planned
+    assert (planted_home.MARK in made) == bool(home)

@@ -140,7 +140,7 @@ def test_anything_else_is_executed_as_it_is(run: Run) -> None:
         (("bash", "-ic", "true"), {}),
         (("bash", "-lc", "true"), {}),
         (("/usr/bin/python3", "-c", "pass"), {}),
-        (("bash", "-ic", "true"), {"environment": {"HOME": ""}}),
+        (("bash", "-ic", "true"), {"env": {"HOME": ""}}),
         (("bash", "-ic", "true"), {"read_only": True}),
         (("-ic", "true"), {"entrypoint": ["bash"]}),
         (("-c", "pass"), {"entrypoint": ["/usr/bin/python3"]}),
@@ -153,7 +153,7 @@ def test_what_another_user_put_into_the_home_of_the_volume_does_not_run(
     assert ran.code == 0, ran
     assert planted_home.MARK not in ran.stdout + ran.stderr
 
-    seen = run(*words, mounts={planted: "/cache"}, **{**options, "environment": {"HOME": "/cache/home/."}})
+    seen = run(*words, mounts={planted: "/cache"}, **{**options, "env": {"HOME": "/cache/home/."}})
     assert planted_home.MARK in seen.stdout  # it runs for a user who asks for it, so this test can fail
 
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import docker
 
+from tests.support.started_containers import run_container
+
 STRANGER = "20001:0"
 """A user of group 0, who can write to the volume of root, as each container can."""
 MARK = "PLANTED"
@@ -24,13 +26,11 @@ printf '[default]\\ncredential_process = sh -c "touch /cache/{MARK}"\\n' > .aws/
 @contextmanager
 def planted_volume(image: str) -> Iterator[str]:
     """Make the volume, whose folders are those of the image; yield its name, and remove it."""
-    client = docker.from_env()
-    volume = client.volumes.create()
-    mounted = {volume.name: {"bind": "/cache", "mode": "rw"}}
+    volume = docker.from_env().volumes.create()
+    options = {"entrypoint": ["sh"], "user": STRANGER, "network_mode": "none"}
     try:
-        client.containers.run(
-            image, ["-c", _PLANT], entrypoint=["sh"], user=STRANGER, volumes=mounted, remove=True, network_mode="none"
-        )
+        planted = run_container(image, "-c", _PLANT, volumes=[(volume.name, "/cache", "rw")], **options)
+        assert planted.code == 0, planted
         yield volume.name
     finally:
         volume.remove()

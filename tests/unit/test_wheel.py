@@ -193,3 +193,19 @@ def test_what_is_written_goes_into_a_project(installed: Installed, tmp_path: Pat
     assert "hint: change the matrix or the templates and run `drydock render`" in outdated.stderr
     assert f"wrote {name}\n" in installed.drydock("render", "--target", "cpu", cwd=tmp_path).stderr
     assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_it_runs_nothing_that_another_user_planted_in_a_folder_above(installed: Installed, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "entrypoints").mkdir()
+    for name in ("entrypoints/__main__.py", "tasks.py", "invoke.py", "pip.py"):
+        (tmp_path / name).write_text(f"open({str(ran)!r}, 'w')\n")
+    (tmp_path / "drydock.yaml").write_text("schema: 1\nname: planted\nrows: all\n")
+    (tmp_path / "mine").mkdir()
+    tmp_path.chmod(0o1777)
+
+    refused = installed.drydock("entrypoint", "--target", "cpu", "--", "version", cwd=tmp_path / "mine")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"drydock --project {tmp_path} TASK" in refused.stderr
+    assert installed.drydock("doctor", "--json", cwd=tmp_path).stderr.startswith("error: ")
+    assert not ran.exists()
