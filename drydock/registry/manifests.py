@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import requests
 
-from drydock.core.errors import RegistryError
+from drydock.core.errors import CredentialsError, RegistryError
 from drydock.core.files import compact, exclusive, loads
 from drydock.oci import strict
 from drydock.oci.reference import DIGEST
@@ -32,6 +32,12 @@ PUT_ATTEMPTS = 4
 """Attempts to put a manifest before a refusal is final."""
 REFERRER_ATTEMPTS = 6
 """Attempts to write a list of referrers while other clients change it."""
+NO_REFERRERS_API = (400, 404, 405, 406, 501)
+"""Answers of registries without a referrers API. The specification names 404, Artifactory answers 406, others 400."""
+IMMUTABLE_HINT = (
+    "if all tags of this repository are immutable, exclude `sha256-*` there, under which registries without a referrers"
+    " API list signatures and documents, and the channels, which move"
+)
 
 
 class Manifest(NamedTuple):
@@ -126,7 +132,16 @@ class Manifests:
             {"Content-Type": manifest.media_type},
             lambda: manifest.data,
         )
-        response = self._put(request)
+        try:
+            response = self._put(request)
+        except (RefusedError, CredentialsError) as error:
+            old = self.receive(name) if name else None
+            if old and old.digest == manifest.digest:
+                return False  # ECR refuses an immutable tag also if it names this manifest already
+            if old:
+                text = f"{self.client.where}:{name}: the registry does not let this tag move away from {old.digest}"
+                raise RegistryError(text, *error.problems, hint=IMMUTABLE_HINT) from error
+            raise
         reported = response.headers.get("Docker-Content-Digest", manifest.digest)
         if reported != manifest.digest:
             raise RegistryError(f"{self.client.where}: pushed {manifest.digest}, but the registry reports {reported}")
@@ -161,10 +176,11 @@ class Manifests:
         entry = {**manifest.descriptor(), "artifactType": content.get("artifactType") or content["config"]["mediaType"]}
         if content.get("annotations"):
             entry["annotations"] = content["annotations"]
-        tag = fallback_tag(content["subject"]["digest"])
+        subject = content["subject"]["digest"]
+        tag = fallback_tag(subject)
         with exclusive(self._state / f"{tag}.lock"):
             for _ in range(REFERRER_ATTEMPTS):
-                listed = self._listed(tag)
+                listed = self._list_by_tag(subject)
                 if any(item.get("digest") == manifest.digest for item in listed):
                     return
                 self.push(_index([*listed, entry]), tag)
@@ -174,23 +190,34 @@ class Manifests:
 
     def referrers(self, digest: str) -> tuple[dict[str, Any], ...]:
         """Return the descriptors of a digest's referrers, from the API and from the fallback tag."""
-        found = {item["digest"]: item for page in self._pages(f"referrers/{digest}") for item in _items(page)}
-        found |= {item["digest"]: item for item in self._listed(fallback_tag(digest))}
-        return tuple(sorted(found.values(), key=lambda item: (str(item.get("artifactType")), item["digest"])))
+        pages = self._pages(f"referrers/{digest}", absent=NO_REFERRERS_API)
+        referrers = {item["digest"]: item for page in pages for item in _items(page)}
+        referrers |= {item["digest"]: item for item in self._list_by_tag(digest)}
+        return tuple(sorted(referrers.values(), key=lambda item: (str(item.get("artifactType")), item["digest"])))
 
-    def _listed(self, tag: str) -> list[dict[str, Any]]:
-        index = self.find(tag)
-        return _items(index.content) if index and index.is_index else []
+    def _list_by_tag(self, subject: str) -> list[dict[str, Any]]:
+        """Return what the fallback tag of a digest lists; nothing if the tag names no list.
 
-    def _pages(self, rest: str) -> list[dict[str, Any]]:
-        """Return all pages of a list; none if the registry does not have it. Raises RegistryError for endless lists."""
+        GitLab answers the subject itself: it reads `sha256-HEX` as `sha256:HEX`.
+        """
+        tag = fallback_tag(subject)
+        received = self.receive(tag)
+        if received is None or received.digest == subject or not strict.is_index(received.data, received.media_type):
+            return []
+        return _items(self.read(received, tag).content)
+
+    def _pages(self, rest: str, absent: tuple[int, ...] = (404,)) -> list[dict[str, Any]]:
+        """Return all pages of a list; none if the registry answers that it does not have it, by a status in `absent`.
+
+        Raises RegistryError for endless lists.
+        """
         pages: list[dict[str, Any]] = []
         url, size, end = self.client.path(rest), 0, time.monotonic() + self.client.access.patience
         for _ in range(MOST_PAGES):
             response = self.client.request(
-                HttpRequest("GET", url, headers={"Accept": f"{INDEX}, application/json"}), (200, 404)
+                HttpRequest("GET", url, headers={"Accept": f"{INDEX}, application/json"}), (200, *absent)
             )
-            if response.status_code == requests.codes.not_found:
+            if response.status_code in absent:
                 return pages
             with contextlib.suppress(ValueError):
                 page = loads(response.content)

@@ -11,13 +11,14 @@ from drydock.config.access import Access
 from drydock.core.errors import RegistryError
 from drydock.oci.reference import parse
 from drydock.registry.client import Client
-from drydock.registry.manifests import INDEX, MANIFEST, Manifest, Manifests, to_manifest
-from tests.support.fake_registry import Answer, Fake
+from drydock.registry.manifests import INDEX, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
+from tests.support.fake_registry import Answer, Fake, Seen
 
 QUICK = Access(pause=0.001, timeout=5)
 CONFIG = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": f"sha256:{'c' * 64}", "size": 2}
 IMAGE = to_manifest({"schemaVersion": 2, "mediaType": MANIFEST, "config": CONFIG, "layers": []})
 OTHER = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": []})
+INDEX_OF_ONE = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": [IMAGE.descriptor()]})
 
 
 def ask(folder: Path, headers: dict[str, str], body: bytes, name: str = "v1") -> Manifest | None:
@@ -53,3 +54,91 @@ def test_an_entry_of_an_index_that_states_something_else_is_refused(
         assert there.listed(IMAGE.descriptor()) == IMAGE
         with pytest.raises(RegistryError, match=problem):
             there.listed(IMAGE.descriptor() | entry)
+
+
+# --- referrers ------------------------------------------------------------------------------------------------------
+
+
+class Stored:
+    """A registry that keeps manifests. `api`: its answer to requests for referrers; `immutable`: no tag moves."""
+
+    def __init__(self, api: Answer, *, gitlab: bool = False, immutable: int = 0) -> None:
+        self.api, self.gitlab, self.immutable = api, gitlab, immutable
+        self.manifests: dict[str, Manifest] = {}
+
+    def __call__(self, seen: Seen) -> Answer:
+        kind, _, name = seen.path.removeprefix("/v2/some/image/").partition("/")
+        if kind == "referrers":
+            return self.api
+        if seen.method == "PUT":
+            if self.immutable and name in self.manifests:
+                return Answer(self.immutable, body=b'{"errors": [{"code": "TAG_INVALID", "message": "immutable"}]}')
+            manifest = Manifest(seen.body, seen.headers["Content-Type"])
+            self.manifests |= {name: manifest, manifest.digest: manifest}
+            return Answer(201)
+        if self.gitlab and name not in self.manifests:
+            name = name.replace("sha256-", "sha256:")
+        found = self.manifests.get(name)
+        return Answer(200, {"Content-Type": found.media_type}, found.data) if found else Answer(404)
+
+
+def artifact(kind: str, subject: Manifest) -> Manifest:
+    content = {"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": kind, "config": CONFIG, "layers": []}
+    return to_manifest({**content, "subject": subject.descriptor()})
+
+
+def referred(stored: Stored, folder: Path, subject: Manifest, *kinds: str) -> list[str]:
+    """Attach artifacts to a manifest; return the types that the registry then lists."""
+    with Fake(stored) as fake:
+        there = Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), folder)
+        there.push(subject)
+        for kind in kinds:
+            there.refer(artifact(kind, subject))
+        return [item["artifactType"] for item in there.referrers(subject.digest)]
+
+
+@pytest.mark.parametrize(
+    "api",
+    [*(Answer(status) for status in (400, 404, 405, 406, 501)), Answer(200, {}, b"<html>"), Answer(200, {}, b"null")],
+)
+def test_a_registry_without_a_referrers_api_gets_the_list_under_a_tag(tmp_path: Path, api: Answer) -> None:
+    assert referred(Stored(api), tmp_path, IMAGE, "a/first", "a/second") == ["a/first", "a/second"]
+
+
+@pytest.mark.parametrize("status", [403, 410, 418])
+def test_another_refusal_of_the_referrers_api_is_an_error(tmp_path: Path, status: int) -> None:
+    with pytest.raises(RegistryError, match=f"the registry answered {status}"):
+        referred(Stored(Answer(status)), tmp_path, IMAGE)
+
+
+@pytest.mark.parametrize("subject", [IMAGE, INDEX_OF_ONE])
+def test_a_tag_that_names_the_subject_itself_is_no_list(tmp_path: Path, subject: Manifest) -> None:
+    assert referred(Stored(Answer(404), gitlab=True), tmp_path, subject) == []
+    assert referred(Stored(Answer(404), gitlab=True), tmp_path, subject, "a/b", "c/d") == ["a/b", "c/d"]
+
+
+@pytest.mark.parametrize("other", [IMAGE, Manifest(b"{}", "application/vnd.x"), Manifest(b"no JSON", "")])
+def test_a_tag_that_names_no_index_is_no_list(tmp_path: Path, other: Manifest) -> None:
+    stored = Stored(Answer(404))
+    stored.manifests[fallback_tag(OTHER.digest)] = other
+    assert referred(stored, tmp_path, OTHER) == []
+    assert referred(stored, tmp_path, OTHER, "a/b") == ["a/b"]
+
+
+# --- tags that do not move ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 412])
+def test_a_list_under_an_immutable_tag_is_explained(tmp_path: Path, status: int) -> None:
+    stored = Stored(Answer(404), immutable=status)
+    with pytest.raises(RegistryError) as caught:
+        referred(stored, tmp_path, IMAGE, "a/first", "a/second")
+    assert f"{fallback_tag(IMAGE.digest)}: the registry does not let this tag move" in str(caught.value)
+    assert "exclude `sha256-*`" in str(caught.value)
+
+
+def test_a_refused_tag_that_names_the_image_already_is_set(tmp_path: Path) -> None:
+    with Fake(Stored(Answer(404), immutable=400)) as fake:
+        there = Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path)
+        for _ in range(2):
+            there.push(IMAGE, "v1")
