@@ -23,10 +23,12 @@ from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError,
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""
+SMALLEST_CHUNK = 1 << 20
+"""Bytes of the smallest PATCH after a refusal of larger ones: nginx's default limit of a request."""
 READ = 1 << 18
 """Bytes read at once."""
 OCTET_STREAM = {"Content-Type": "application/octet-stream"}
-RESTART_STATUSES = (400, 404, 405, 411, 413, 416, 501)
+RESTART_STATUSES = (400, 404, 405, 411, 416, 501)
 """Answers of registries that have lost an upload, or accept a blob only in one piece."""
 MAX_RESTARTS = 3
 """Restarts of the upload of one blob before the registry's refusal is final."""
@@ -85,11 +87,13 @@ class Blobs:
     def __init__(self, client: Client, state: Path, advance: Callable[[int], None] = lambda _: None) -> None:
         self.client = client
         self._state = state / client.where.host.replace(":", "_") / client.where.repository
-        self._advance = advance
+        self.advance = advance
+        self.largest_piece = CHUNK
+        """Bytes of a request, as far as the registry and the proxies before it have refused larger ones."""
 
     def report_to(self, advance: Callable[[int], None]) -> None:
         """Report progress, in bytes, to this function."""
-        self._advance = advance
+        self.advance = advance
 
     def has(self, digest: str) -> bool:
         """Tell whether the registry has a blob.
@@ -111,7 +115,7 @@ class Blobs:
             how = "present" if self.has(digest) else self._upload(content, digest, mount_from, session)
             session.unlink(missing_ok=True)
         if how != "uploaded":
-            self._advance(size)
+            self.advance(size)
         return Pushed(digest, size, how)
 
     def pull(self, digest: str, at_most: int = LARGEST_DOCUMENT) -> Iterator[bytes]:
@@ -147,7 +151,7 @@ class Blobs:
     def _upload(self, content: BlobContent, digest: str, mount_from: str, session: Path) -> str:
         if isinstance(content, FileContent):  # other content was hashed just now; the registry compares it anyway
             check_file(content.path, digest)
-        upload = _Upload(self.client, content, digest, session, self._advance)
+        upload = _Upload(self, content, digest, session)
         failures, best = 0, 0
         if not upload.resume() and upload.begin(mount_from) == "mounted":
             return "mounted"
@@ -194,18 +198,20 @@ class Blobs:
 class _Upload:
     """The upload of one blob."""
 
-    def __init__(
-        self, client: Client, content: BlobContent, digest: str, session: Path, advance: Callable[[int], None]
-    ) -> None:
+    def __init__(self, blobs: Blobs, content: BlobContent, digest: str, session: Path) -> None:
         self.offset = 0
         """Bytes that the registry has."""
-        self._client, self._content, self._digest, self._size = client, content, digest, content.size
-        self._session, self._advance = session, advance
+        self._blobs, self._client = blobs, blobs.client
+        self._content, self._digest, self._size = content, digest, content.size
+        self._session = session
         self._location = ""
         self._refusals = 0
         self._restarted = False
+        self._in_one_piece = False
+        """Whether the registry has shown that it does not take chunks."""
         self._reported = 0
-        self._chunk = CHUNK if content.size > CHUNK else 0
+        self._smallest = SMALLEST_CHUNK
+        self._chunk = blobs.largest_piece if content.size > blobs.largest_piece else 0
         """Bytes of one PATCH; 0 to upload in one piece."""
 
     def begin(self, mount_from: str = "") -> str:
@@ -219,16 +225,17 @@ class _Upload:
         response = self._client.request(request, (201, 202))
         if response.status_code == requests.codes.created:
             return "mounted"
-        minimum = response.headers.get("OCI-Chunk-Min-Length", "")
+        minimum = parse_size(response.headers.get("OCI-Chunk-Min-Length", "")) or 0
+        self._smallest = max(self._smallest, minimum)
         if self._chunk:
-            self._chunk = max(self._chunk, parse_size(minimum) or 0)
+            self._chunk = max(self._chunk, minimum)
         self.offset = 0
         self._save_location(response, url)
         return "opened"
 
     def _report(self, sent: int) -> None:
         self._reported += sent
-        self._advance(sent)
+        self._blobs.advance(sent)
 
     def resume(self) -> bool:
         """Resume the upload of an earlier run; return False if there is none that the registry still has."""
@@ -246,22 +253,39 @@ class _Upload:
         """
         if not self._ask_offset():
             if self._restarted:
-                self._chunk = 0
+                self._chunk, self._in_one_piece = 0, True
             self._restarted = True
             self.begin()
 
     def send(self) -> None:
         """Send the rest and finish the upload. Raises TransientRequestError or RegistryError."""
         try:
-            while self._chunk and self._size - self.offset > self._chunk:
-                self._patch()
-            self._put()
+            while True:
+                try:
+                    return self._send_pieces()
+                except RefusedError as refused:  # by a proxy: the registry still has the upload as it was
+                    if refused.status != requests.codes.request_entity_too_large:
+                        raise
+                    self._use_smaller_pieces(refused)
         except RefusedError as refused:
             self._refusals += 1
             if refused.status not in RESTART_STATUSES or self._refusals > MAX_RESTARTS:
                 raise
             self._location = ""
             raise TransientRequestError(f"the registry lost the upload ({refused.status})") from refused
+
+    def _send_pieces(self) -> None:
+        while self._chunk and self._size - self.offset > self._chunk:
+            self._patch()
+        self._put()
+
+    def _use_smaller_pieces(self, refused: RefusedError) -> None:
+        """Send a quarter of the bytes in each request from now on. Raises `refused` if they are few, or must be one."""
+        piece = min(self._chunk or self._size, self._size - self.offset)
+        smaller = min(max(piece // 4, self._smallest), self._blobs.largest_piece)
+        if smaller >= piece or self._in_one_piece:
+            raise refused
+        self._chunk = self._blobs.largest_piece = smaller
 
     def _patch(self) -> None:
         end = self.offset + self._chunk

@@ -51,6 +51,10 @@ LONGEST_TOKEN = 32_768
 SHOWN = 5
 """Error messages of one answer that are shown."""
 NO_TLS = "its token service must have an https:// address; without TLS, it must be on the registry's own host"
+TOO_LARGE = (
+    "raise its limit, such as `client_max_body_size 0` of nginx, or the annotation proxy-body-size of an ingress in"
+    " Kubernetes"
+)
 Body = Callable[[], Any]
 """Makes the request body, once for each attempt."""
 
@@ -361,6 +365,10 @@ class Client:
             text += f": {message}"
         if response.status_code in (401, 403):
             return CredentialsError(text, hint=self._login())
+        if response.status_code == requests.codes.request_entity_too_large:
+            size = request.headers.get("Content-Length", "these")
+            text += f": a proxy in front of the registry, or the registry, takes no request of {size} bytes"
+            return RefusedError(text, hint=TOO_LARGE, status=response.status_code)
         return RefusedError(text, status=response.status_code)
 
     def _describe(self, request: HttpRequest) -> str:

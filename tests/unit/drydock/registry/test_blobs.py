@@ -23,10 +23,12 @@ DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 class Uploads:
     """The registry's side of one upload; it answers 503 to the requests whose numbers are in `faults`.
 
-    `chunks`: it accepts PATCH. `keeps`: it tells the offset of an upload. `wrong`: it rejects every digest.
+    `chunks`: it accepts PATCH. `keeps`: it tells the offset of an upload. `wrong`: it rejects every digest. `limit`:
+    a proxy before it takes no more bytes in a request.
     """
 
-    def __init__(self, *, chunks: bool = True, keeps: bool = True, wrong: bool = False) -> None:
+    def __init__(self, *, chunks: bool = True, keeps: bool = True, wrong: bool = False, limit: int = 0) -> None:
+        self.limit = limit
         self.data, self.blob, self.received = b"", b"", 0
         self.chunks, self.keeps, self.wrong, self.faults = chunks, keeps, wrong, {3}
         self.requests = 0
@@ -37,7 +39,8 @@ class Uploads:
             return Answer(200 if self.blob else 404)
         if seen.method == "POST":
             self.data = b""
-            return Answer(202, {"Location": "/upload?state=1", "OCI-Chunk-Min-Length": "2048"})
+            minimum = {} if self.limit else {"OCI-Chunk-Min-Length": "2048"}
+            return Answer(202, {"Location": "/upload?state=1", **minimum})
         if seen.method == "GET":
             return (
                 Answer(204, {"Location": "/upload?state=1", "Range": f"0-{len(self.data) - 1}"})
@@ -47,6 +50,8 @@ class Uploads:
         return self._take(seen, parse_qs(path.query))
 
     def _take(self, seen: Seen, query: dict[str, list[str]]) -> Answer:
+        if self.limit and len(seen.body) > self.limit:
+            return Answer(413)
         self.requests += 1
         self.received += len(seen.body)
         if seen.method == "PATCH" and not self.chunks:
@@ -70,6 +75,7 @@ def push(fake: Fake, folder: Path) -> str:
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs_module, "CHUNK", 1024)
+    monkeypatch.setattr(blobs_module, "SMALLEST_CHUNK", 32)
 
 
 def test_the_minimum_chunk_size_is_respected_and_no_byte_is_sent_twice_after_a_lost_answer(tmp_path: Path) -> None:
@@ -116,3 +122,24 @@ def test_a_redirect_to_a_storage_server_means_that_the_blob_exists(tmp_path: Pat
     with Fake(answer) as fake:
         assert Blobs(Client(parse(f"{fake.host}/a/b"), QUICK), tmp_path).has(DIGEST)
         assert [seen.method for seen in fake.seen] == ["HEAD"]
+
+
+@pytest.mark.parametrize("size", [len(DATA), 1000])
+def test_what_a_proxy_refuses_is_sent_in_smaller_pieces(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "DATA", DATA[:size])
+    monkeypatch.setitem(globals(), "DIGEST", f"sha256:{hashlib.sha256(DATA).hexdigest()}")
+    with Fake(uploads := Uploads(limit=100)) as fake:
+        assert push(fake, tmp_path) == "uploaded"
+        refused = [len(seen.body) for seen in fake.seen if len(seen.body) > 100]
+    assert uploads.blob == DATA
+    assert refused == [min(size, 1024), min(size, 1024) // 4]
+
+
+@pytest.mark.parametrize("uploads", [Uploads(limit=20), Uploads(limit=100, chunks=False, keeps=False)])
+def test_a_limit_of_a_proxy_that_pieces_do_not_help_against_is_explained(tmp_path: Path, uploads: Uploads) -> None:
+    with Fake(uploads) as fake, pytest.raises(RegistryError) as caught:
+        push(fake, tmp_path)
+    assert "takes no request of" in str(caught.value)
+    assert "client_max_body_size" in str(caught.value)
