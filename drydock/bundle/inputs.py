@@ -122,7 +122,7 @@ def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
     with whole_folder(final, replace=True) as layout:
         for descriptor in (manifest.content["config"], *manifest.content["layers"]):
             place(image.blob(descriptor["digest"]), oci.blob(layout, descriptor["digest"]), executable=False)
-        for item in {image.manifest.digest: image.manifest, manifest.digest: manifest}.values():
+        for item in (*image.indexes, manifest):
             oci.blob(layout, item.digest).write_bytes(item.data)
         oci.write_index(layout, image.manifest.descriptor())
     return final

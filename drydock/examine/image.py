@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from drydock.attest import documents
-from drydock.core.console import as_lines
+from drydock.core.console import as_lines, log
+from drydock.core.errors import DrydockError, UntrustedError
 from drydock.examine.remote_image import Image, open_image
 from drydock.lock import lockfile
 from drydock.lock.proof import Proof, strongest_tier
 from drydock.model.locked import LockedDebianBase
 from drydock.model.record import Record
 from drydock.publish.repository import Referrer
+
+T = TypeVar("T")
 
 
 class InspectedPlatform(Record):
@@ -83,29 +87,50 @@ def _platform(image: Image, name: str) -> InspectedPlatform:
     manifest = image.platforms[name]
     layers: Sequence[Mapping[str, Any]] = manifest.content["layers"]
     config = image.config(name)
-    found = image.documents(manifest.digest, documents.FILE_NAMES)
-    base, packages = _pinned(of_type(found, documents.LOCK), name)
+    found = _attached(image, manifest.digest)
+    base, packages = next(_readable(of_type(found, documents.LOCK), partial(_pinned, platform=name)), ("", {}))
     proofs = [*of_type(found, documents.PROOF), *of_type(found, documents.EARLIER_PROOF)]
     return InspectedPlatform(
         digest=manifest.digest,
         created=str(config.get("created", "")),
         layers=len(layers),
         size=sum(int(layer["size"]) for layer in layers),
-        labels=config.get("config", {}).get("Labels") or {},
+        labels=config["config"]["Labels"],
         attached={documents.FILE_NAMES[item.media_type]: item.manifest for item in found},
         signatures=image.signatures(manifest.digest),
         base=base,
         packages=packages,
-        built=tuple(_built(item) for item in of_type(found, documents.PROVENANCE)),
-        shown=strongest_tier(Proof.model_validate(proofs[0].json()) if proofs else None).tier,
+        built=tuple(_readable(of_type(found, documents.PROVENANCE), _built)),
+        shown=next(_readable(proofs, _tier), "none"),
     )
 
 
-def _pinned(locks: Sequence[Referrer], platform: str) -> tuple[str, dict[str, int]]:
-    """Return the base and the number of pinned packages, as the first of the attached locks names them."""
-    if not locks:
-        return "", {}
-    item = locks[0]
+def _attached(image: Image, digest: str) -> list[Referrer]:
+    """Return the attached documents, without those that are not as the registry lists them: anyone may attach some."""
+    found = []
+    for kind, artifact in image.repository.attached(digest, documents.FILE_NAMES):
+        try:
+            found.append(image.repository.document(digest, kind, artifact))
+        except UntrustedError as error:
+            log(f"left out: {error.problems[0]}")
+    return found
+
+
+def _readable(found: Iterable[Referrer], read: Callable[[Referrer], T]) -> Iterator[T]:
+    """Yield what can be read of documents of one type; others use the types of SPDX and in-toto for their own."""
+    for item in found:
+        try:
+            yield read(item)
+        except (DrydockError, LookupError, TypeError, ValueError, AttributeError):
+            log(f"left out: {item.manifest}: {documents.FILE_NAMES[item.media_type]} is not as drydock writes it")
+
+
+def _tier(item: Referrer) -> str:
+    return strongest_tier(Proof.model_validate(item.json())).tier
+
+
+def _pinned(item: Referrer, platform: str) -> tuple[str, dict[str, int]]:
+    """Return the base and the number of pinned packages, as an attached lock names them."""
     pins = lockfile.parse_lock(item.data.decode(), f"the lock attached as {item.manifest}").platforms[platform]
     wheels = sum(len(layer) for layer in pins.layers.values())
     if isinstance(pins.base, LockedDebianBase):
@@ -118,8 +143,8 @@ def _built(item: Referrer) -> dict[str, str]:
     source = predicate["buildDefinition"]["externalParameters"]["source"]
     changed = " with changes" if source["changed"] else ""
     return {
-        "finished": predicate["runDetails"]["metadata"]["finishedOn"],
-        "builder": predicate["runDetails"]["builder"]["id"],
+        "finished": str(predicate["runDetails"]["metadata"]["finishedOn"]),
+        "builder": str(predicate["runDetails"]["builder"]["id"]),
         "commit": f"{source['repository']}@{source['commit']}{changed}" if source["commit"] else "no commit",
     }
 

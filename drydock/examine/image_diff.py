@@ -114,7 +114,7 @@ def _platform(images: Iterable[Image], requested: str) -> str:
 def _side(image: Image, platform: str) -> Side:
     manifest = image.platforms[platform]
     content = manifest.content
-    config = image.config(platform).get("config", {})
+    config = image.config(platform)["config"]
     compressed = sum(int(layer["size"]) for layer in content["layers"])
     return Side(manifest.digest, read_contents(content, image.blob), config, compressed)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import loads, parse_json
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
 from drydock.publish.repository import Referrer, Repository
 from drydock.registry.manifests import Manifest
+from drydock.registry.platform_images import PlatformImages
 
 
 class Image(NamedTuple):
@@ -26,6 +26,8 @@ class Image(NamedTuple):
     manifest: Manifest
     """The manifest that the reference names: an index, or the manifest of the only platform."""
     platforms: Mapping[str, Manifest]
+    indexes: Sequence[Manifest] = ()
+    """What leads to the platforms: the index that the reference names, and those within it."""
 
     @property
     def digest(self) -> str:
@@ -35,7 +37,7 @@ class Image(NamedTuple):
     def config(self, platform: str) -> dict[str, Any]:
         """Return a platform's image configuration."""
         digest = self.platforms[platform].content["config"]["digest"]
-        return parse_json(self.bytes(digest), f"{self.where}: {digest}", RegistryError)
+        return strict.read_config(self.bytes(digest), f"{self.where}: {digest}")
 
     def bytes(self, digest: str) -> bytes:
         """Return a small blob's bytes."""
@@ -82,20 +84,8 @@ def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference
     if manifest is None:
         raise RegistryError(f"{where}: image not found in the registry", hint=_tags(repository))
     accept(repository.where.at(manifest.digest))
-    return Image(repository, where, manifest, dict(_platforms(repository, manifest)))
-
-
-def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Manifest]]:
-    """Return the images of an index, or the only one. Raises RegistryError if they are not what the index says."""
-    if not manifest.is_index:
-        return [(_config_platform(repository, manifest), manifest)]
-    found = strict.entries(manifest.content, f"{repository.where}: {manifest.digest}")
-    return [(name, repository.manifests.listed(entry)) for name, entry in found if name != strict.UNKNOWN]
-
-
-def _config_platform(repository: Repository, manifest: Manifest) -> str:
-    config = loads(b"".join(repository.blobs.pull(manifest.content["config"]["digest"])))
-    return f"{config['os']}/{config['architecture']}"
+    found = PlatformImages(repository.manifests, repository.blobs, manifest)
+    return Image(repository, where, manifest, found.images, found.indexes)
 
 
 def _tags(repository: Repository) -> str:

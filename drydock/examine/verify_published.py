@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.model.variant import Variant
+from drydock.oci import strict
 from drydock.oci.layout_diff import compare
 from drydock.oci.reference import Reference
 from drydock.publish.bindings import Binding
@@ -186,12 +187,10 @@ class _Check:
     def _platforms(self) -> None:
         """Check that each image is for the platform that the index says, and that the index has nothing else."""
         for platform in self.image.platforms:
-            config = self.image.config(platform)
-            found = f"{config['os']}/{config['architecture']}"
+            found = strict.platform_of(self.image.config(platform))
             if found != platform:
                 raise UntrustedError(f"{self.image.where}: the index says {platform}, the image is for {found}")
-        entries = self.image.manifest.content.get("manifests", ())
-        if self.image.manifest.is_index and len(entries) != len(self.image.platforms):
+        if self.image.manifest.is_index and not _names_each_platform_once(self.image.manifest.content["manifests"]):
             raise UntrustedError(
                 f"{self.image.where}: the index has entries for no platform, or two for one: a client may choose them"
             )
@@ -247,7 +246,7 @@ class _Check:
         if len({lockfile.pins_sha256(item.platforms[platform]) for item in locks}) > 1:
             raise UntrustedError(f"{platform}: the attached locks pin different inputs")
         self.lock, self.variant = locks[0], locks[0].variant
-        label = (self.image.config(platform).get("config", {}).get("Labels") or {}).get("io.drydock.variant")
+        label = self.image.config(platform)["config"]["Labels"].get("io.drydock.variant")
         if label != self.variant:
             raise UntrustedError(f"{platform}: the image's label is {label!r}, its lock is for {self.variant!r}")
 
@@ -276,6 +275,12 @@ class _Check:
         if missing:
             raise UntrustedError(f"{platform}: in the image but not in its bill of materials: {', '.join(missing[:5])}")
         self.shown.append(f"{platform}: the bill of materials matches the layers")
+
+
+def _names_each_platform_once(entries: Sequence[Mapping[str, Any]]) -> bool:
+    platforms = {strict.platform_of(entry.get("platform")) for entry in entries}
+    images = all(entry["mediaType"] in strict.MANIFESTS for entry in entries)
+    return images and len(platforms) == len(entries) and not platforms.intersection(("", strict.UNKNOWN))
 
 
 def _required(found: tuple[Referrer, ...], media_type: str, platform: str) -> tuple[Referrer, ...]:

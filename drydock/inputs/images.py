@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from drydock.config.mirrors import Mirrors, read_mirrors, rewritten
 from drydock.config.validation import made
 from drydock.core.console import log
-from drydock.core.errors import RegistryError
+from drydock.core.errors import InputError, RegistryError
 from drydock.core.paths import cache_home
 from drydock.inputs import indexes
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedImageBase
+from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
 from drydock.registry.client import Client
 from drydock.registry.manifests import Manifests
@@ -36,7 +37,8 @@ def at_mirror(reference: str, mirrors: Mirrors) -> str:
 def resolve_image(base: ImageBase, env: Mapping[str, str] = os.environ) -> LockedImageBase:
     """Return the base with the digest that its registry or mirror gives.
 
-    If neither answers, return the digest recorded in the matrix, marked as unverified, or none.
+    If neither answers, return the digest recorded in the matrix, marked as unverified, or none. Raises InputError if it
+    names something else than an image, such as a Helm chart.
     """
     where = at_mirror(base.reference, read_mirrors(env))
     digest, asked = _ask_registry(where, env), "the registry" if where == base.reference else "a mirror of the registry"
@@ -67,7 +69,10 @@ def _ask_registry(reference: str, env: Mapping[str, str]) -> str | None:
         return None
     if found is None:
         log(f"{reference}: cannot look up the digest: {where.host} has no such image")
-    return found.digest if found else None
+        return None
+    if problem := strict.not_image(found.content):
+        raise InputError(f"{reference}: not an image, but {problem}", hint="`base` of a stack names an image")
+    return found.digest
 
 
 def _hub(name: str) -> str:

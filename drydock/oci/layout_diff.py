@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -17,9 +18,14 @@ from typing import Any, NamedTuple
 import zstandard
 
 from drydock.core.differences import differences
-from drydock.core.errors import BuildError
+from drydock.core.errors import BuildError, UntrustedError
 from drydock.core.tar import members, open_tar
 from drydock.oci import layout as oci
+
+TAR = re.compile(r"\.tar(?:[.+](?:gzip|zstd))?$")
+"""End of the media type of a layer that is an archive of files."""
+GZIP, ZSTD = re.compile(rb"\x1f\x8b"), re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+"""What compressed data begins with (RFC 1952, RFC 8878; the second form of zstd is a frame to skip)."""
 
 
 class LayoutDifference(NamedTuple):
@@ -117,11 +123,19 @@ def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
 
 
 def decompressed(path: Path, media_type: str) -> Any:
-    """Open a layer's blob and return its uncompressed tar stream."""
-    if media_type.endswith("+zstd"):
+    """Open a layer's blob and return its uncompressed tar stream.
+
+    Its first bytes say how it is compressed, as engines do it: Docker's media types end in `.tar.gzip`, and say so of
+    layers that are not compressed, too (containerd, archive/compression). Raises UntrustedError for what is no tar.
+    """
+    if not TAR.search(media_type):
+        raise UntrustedError(f"sha256:{path.name}: expected a layer of files, found {media_type!a}")
+    with path.open("rb") as file:
+        start = file.read(4)
+    if ZSTD.match(start):
         frames = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)
         return io.BufferedReader(frames, 1 << 20)
-    return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")
+    return gzip.open(path, "rb") if GZIP.match(start) else path.open("rb")
 
 
 def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iterator[LayoutDifference]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import parse_json
+from drydock.core.files import loads, parse_json
 from drydock.model.record import Digest
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -20,13 +20,21 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS, INDEXES = (MANIFEST, DOCKER_MANIFEST), (INDEX, DOCKER_INDEX)
+SCHEMA_1 = "application/vnd.docker.distribution.manifest.v1"
+"""Beginning of the two media types of Docker's first format, which registries and engines have removed."""
+CONFIGS = ("application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json")
+"""Media types of an image's configuration. A manifest with another one is an artifact (image-spec 1.1, manifest.md)."""
 UNKNOWN = "unknown/unknown"
 """The platform that BuildKit writes for attestations, which no client runs."""
 DEFAULT_VARIANTS = {"arm64": "v8", "amd64": "v1"}
 """Architecture → the variant that clients take a missing one for (containerd's platforms.Normalize)."""
 
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=64)]
-"""A word of a platform: messages show it."""
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]*$", max_length=64)]
+"""A word of a platform: messages show it. Images that were made by hand have empty ones."""
+AnyDigest = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]+$", max_length=256)
+]
+"""A digest by any algorithm (image-spec 1.1, descriptor.md, "Digests")."""
 Size = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -37,9 +45,9 @@ class _Part(BaseModel):
 
 
 class _RunsOn(_Part):
-    os: Word
-    architecture: Word
-    variant: Word | Literal[""] = ""
+    os: Word | None = None
+    architecture: Word | None = None
+    variant: Word | None = None
 
 
 class _Descriptor(_Part):
@@ -47,6 +55,10 @@ class _Descriptor(_Part):
     digest: Digest
     size: Size
     platform: _RunsOn | None = None
+
+
+class _Entry(_Descriptor):
+    digest: AnyDigest
 
 
 class _Document(_Part):
@@ -60,7 +72,16 @@ class _Image(_Document):
 
 
 class _Index(_Document):
-    manifests: list[_Descriptor]
+    manifests: list[_Entry]
+
+
+class _Settings(_Part):
+    Labels: dict[str, str | None] | None = None
+
+
+class _Config(_RunsOn):
+    created: str | None = None
+    config: _Settings | None = None
 
 
 def read(data: bytes, declared: str, where: str) -> tuple[dict[str, Any], str]:
@@ -71,34 +92,65 @@ def read(data: bytes, declared: str, where: str) -> tuple[dict[str, Any], str]:
     """
     content = parse_json(data, where, RegistryError)
     media_type = declared or str(content.get("mediaType", ""))
+    if media_type.startswith(SCHEMA_1):
+        text = f"{where}: an image in Docker's format of before 2016, schema 1, which engines no longer pull"
+        raise RegistryError(text, hint="its publisher must build and push it again")
     if media_type not in (*MANIFESTS, *INDEXES):
         raise RegistryError(f"{where}: expected an image or an index, found the media type {media_type!r}")
     _one_kind(content, media_type, where)
-    try:
-        (_Index if media_type in INDEXES else _Image).model_validate(content)
-    except ValidationError as error:
-        raise RegistryError(*(_sentence(item, where) for item in error.errors())) from error
+    _validate(_Index if media_type in INDEXES else _Image, content, where)
     return content, media_type
 
 
-def entries(content: Mapping[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the entries of an index that `read` returned, each with its platform: OS/ARCHITECTURE[/VARIANT].
+def read_config(data: bytes, where: str) -> dict[str, Any]:
+    """Return an image's configuration; what may be null is left out, and a label without a value is empty.
 
-    Raises RegistryError if an entry is an index itself or has no platform.
+    Raises RegistryError for another form than the specification's (image-spec 1.1, config.md).
     """
-    for item in content["manifests"]:
-        if item["mediaType"] not in MANIFESTS:
-            raise RegistryError(f"{where}: {item['digest']}: expected an image, found {item['mediaType']!r}")
-        if not item.get("platform"):
-            raise RegistryError(f"{where}: {item['digest']}: found an entry without platform, expected one")
-    return [(_platform(item["platform"]), item) for item in content["manifests"]]
+    content = parse_json(data, where, RegistryError)
+    _validate(_Config, content, where)
+    settings = {name: value for name, value in (content.get("config") or {}).items() if value is not None}
+    settings["Labels"] = {name: value or "" for name, value in settings.get("Labels", {}).items()}
+    return {name: value for name, value in content.items() if value is not None} | {"config": settings}
 
 
-def _platform(platform: Mapping[str, str]) -> str:
-    variant = platform.get("variant", "")
-    if variant == DEFAULT_VARIANTS.get(platform["architecture"]):
+def is_index(data: bytes, declared: str) -> bool:
+    """Tell whether bytes are meant as an index: by their declared type, or by the type in them if that is empty."""
+    try:
+        content = {} if declared else loads(data)
+    except ValueError:
+        return False
+    return (declared or (content.get("mediaType") if isinstance(content, dict) else "")) in INDEXES
+
+
+def not_image(content: Mapping[str, Any]) -> str:
+    """Return why a manifest or an index that `read` returned is no image; empty if it may be one."""
+    if "manifests" in content:
+        types = {item["mediaType"] for item in content["manifests"]}
+        if types.intersection((*MANIFESTS, *INDEXES)):
+            return ""
+        return f"an index that lists {', '.join(sorted(map(ascii, types))) or 'nothing'}"
+    kind = content["config"]["mediaType"]
+    if kind in CONFIGS:
+        return ""
+    return f"an artifact of type {(content.get('artifactType') or kind)!a}"
+
+
+def platform_of(platform: Mapping[str, Any] | None) -> str:
+    """Return OS/ARCHITECTURE[/VARIANT] of an entry's platform or an image's configuration; empty if one is missing."""
+    system, architecture, variant = ((platform or {}).get(name) or "" for name in ("os", "architecture", "variant"))
+    if not (system and architecture):
+        return ""
+    if variant == DEFAULT_VARIANTS.get(architecture):
         variant = ""
-    return "/".join(part for part in (platform["os"], platform["architecture"], variant) if part)
+    return "/".join(part for part in (system, architecture, variant) if part)
+
+
+def _validate(model: type[BaseModel], content: Mapping[str, Any], where: str) -> None:
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        raise RegistryError(*(_sentence(item, where) for item in error.errors())) from error
 
 
 def _one_kind(content: Mapping[str, Any], media_type: str, where: str) -> None:

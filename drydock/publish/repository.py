@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.config.access import Access
-from drydock.core.errors import TagError, UntrustedError
+from drydock.core.errors import RegistryError, TagError, UntrustedError
 from drydock.core.files import disk_full, exclusive, loads, write_atomically
 from drydock.core.paths import cache_home
 from drydock.model.record import Record
+from drydock.oci import strict
 from drydock.oci.reference import Reference
 from drydock.publish import tags
 from drydock.registry.blobs import BlobContent, Blobs, Pushed
@@ -116,34 +117,45 @@ class Repository:
             raise _release_exists(self.where.tagged(tag), was, digest)
         return PublishedTag(tag=tag, was=was, moves=was != digest)
 
+    def attached(self, digest: str, types: Collection[str]) -> tuple[tuple[str, str], ...]:
+        """Return artifact type and digest of each document of these types that is attached to a digest; reads none."""
+        listed = ((self.artifact_type(item), str(item["digest"])) for item in self.manifests.referrers(digest))
+        return tuple((kind, artifact) for kind, artifact in listed if kind in types)
+
     def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
         """Return the documents of these artifact types attached to a digest. Raises RegistryError or UntrustedError."""
-        found = [item for item in self.manifests.referrers(digest) if self.artifact_type(item) in types]
-        return tuple(self._document(digest, str(item["digest"])) for item in found)
+        return tuple(self.document(digest, kind, artifact) for kind, artifact in self.attached(digest, types))
 
     def artifact_type(self, item: Mapping[str, Any]) -> str:
         """Return the artifact type of an entry in the list of referrers.
 
         For registries without the referrers API, cosign writes the type of the empty config into the list. The type is
-        then read from the artifact itself.
+        then read from the artifact itself, if it is one that drydock can read.
         """
         listed = str(item.get("artifactType") or EMPTY)
-        if listed != EMPTY:
+        if listed != EMPTY or item.get("mediaType") not in strict.MANIFESTS:
             return listed
         manifest = self.manifests.find(str(item["digest"]))
         return str(manifest.content.get("artifactType", "")) if manifest else ""
 
-    def _document(self, subject: str, digest: str) -> Referrer:
-        manifest = self.manifests.find(digest)
-        if manifest is None:
-            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but the registry does not have it")
+    def document(self, subject: str, kind: str, digest: str) -> Referrer:
+        """Return an attached document. Raises UntrustedError unless it is as it is listed, and is one document."""
+        where = f"{self.where}: {digest}"
+        received = self.manifests.receive(digest)
+        if received is None:
+            raise UntrustedError(f"{where} is listed as a referrer, but the registry does not have it")
+        try:
+            manifest = self.manifests.read(received, digest)
+        except RegistryError as error:
+            raise UntrustedError(*error.problems) from error
         content = manifest.content
-        if content.get("subject", {}).get("digest") != subject:
-            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but its subject is another digest")
+        if (content.get("subject") or {}).get("digest") != subject:
+            raise UntrustedError(f"{where} is listed as a referrer, but its subject is another digest")
+        if content.get("artifactType", "") != kind:
+            raise UntrustedError(f"{where} is listed as {kind}, but is {content.get('artifactType')!a}")
         if manifest.is_index or len(content["layers"]) != 1:
-            raise UntrustedError(f"{self.where}: {digest}: expected an artifact with one document")
-        data = b"".join(self.blobs.pull(content["layers"][0]["digest"]))
-        return Referrer(str(content.get("artifactType", "")), data, digest)
+            raise UntrustedError(f"{where}: expected an artifact with one document")
+        return Referrer(kind, b"".join(self.blobs.pull(content["layers"][0]["digest"])), digest)
 
 
 def _release_exists(tag: Reference, was: str | None, digest: str) -> TagError:

@@ -15,15 +15,17 @@ from packaging.utils import canonicalize_name
 
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import DrydockError, GoneError, InputError
+from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
 from drydock.inputs.images import at_mirror, manifests
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
-from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
+from drydock.registry.blobs import Blobs
 from drydock.registry.manifests import Manifest, Manifests
+from drydock.registry.platform_images import PlatformImages
 
 ABSENT = re.compile(
     r"[Bb]ecause (?:all versions of |only \S+ is available and )?([\w.-]+)\S* (?:was not found|has no )"
@@ -150,15 +152,12 @@ class LiveUpstream:
         found = repository.find(where.name)
         if found is None:
             raise GoneError(f"{where}: the registry has no such image")
-        return Tag(found.digest, tuple(layer["digest"] for layer in self._of(platform, found, repository)))
+        image = found if not found.is_index else self._of(platform, found, repository)
+        return Tag(found.digest, tuple(layer["digest"] for layer in image.content["layers"]) if image else ())
 
-    def _of(self, platform: str, found: Manifest, repository: Manifests) -> list[dict[str, Any]]:
-        if not found.is_index:
-            return list(found.content["layers"])
-        for name, item in strict.entries(found.content, f"{repository.client.where}: {found.digest}"):
-            if name == platform:
-                return list(repository.listed(item).content["layers"])
-        return []
+    def _of(self, platform: str, index: Manifest, repository: Manifests) -> Manifest | None:
+        blobs = Blobs(repository.client, cache_home(self._env) / "uploads")
+        return PlatformImages(repository, blobs, index, only=platform).images.get(platform)
 
 
 def absent(said: str) -> set[str]:

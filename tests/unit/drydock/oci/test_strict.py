@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_what_registries_serve_is_read() -> None:
         entry("d", "arm64", variant="v8"),
         descriptor(MANIFEST, "e", platform={"os": "unknown", "architecture": "unknown"}),
     )
-    assert [platform for platform, _ in strict.entries(read(vendor)[0], "here")] == [
+    assert [strict.platform_of(item["platform"]) for item in read(vendor)[0]["manifests"]] == [
         "linux/amd64",
         "linux/arm/v5",
         "linux/arm/v7",
@@ -81,7 +82,7 @@ def test_an_image_that_is_also_an_index_is_refused(declared: str, extra: str) ->
         (image(layers=[descriptor(size="12")]), "", "layers.0.size"),
         (image(layers=[descriptor(letter="../../x")]), "", "layers.0.digest"),
         (index(entry("a", "\x1b[2J")), "", "manifests.0.platform.architecture"),
-        (index(entry("a", "")), "", "manifests.0.platform.architecture"),
+        (index(descriptor(letter="../../x")), "", "manifests.0.digest"),
         (image(mediaType=7), MANIFEST, "the content says 7"),
         ([], MANIFEST, "expected a JSON object, found list"),
     ],
@@ -98,18 +99,62 @@ def test_what_is_not_json_is_refused(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "problem"),
+    ("content", "expected"),
     [
-        ((descriptor(MANIFEST, "e"), entry("a", "amd64")), "without platform"),
+        ({"os": "linux", "architecture": ""}, ""),
+        ({"architecture": "amd64"}, ""),
+        ({"os": "linux", "architecture": "amd64", "variant": None}, "linux/amd64"),
+        (None, ""),
+    ],
+)
+def test_a_platform_is_named_whole_or_not_at_all(content: dict[str, Any] | None, expected: str) -> None:
+    assert strict.platform_of(read(index(descriptor(MANIFEST, platform=content)))[0]["manifests"][0]["platform"]) == (
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (image(), ""),
+        (index(entry("a", "amd64")), ""),
+        (index(descriptor(INDEX)), ""),
+        (index(), "an index that lists nothing"),
+        (index(descriptor("application/vnd.x")), "an index that lists 'application/vnd.x'"),
+        (image(config=descriptor("application/vnd.cncf.helm.config.v1+json")), "an artifact of type '.*helm.*'"),
         (
-            (descriptor(INDEX, "e", platform={"os": "linux", "architecture": "amd64"}),),
-            "expected an image, found",
+            image(config=descriptor("application/vnd.oci.empty.v1+json"), artifactType="a/b"),
+            "an artifact of type 'a/b'",
         ),
     ],
 )
-def test_an_entry_that_is_no_image_for_a_platform_is_refused(entries: tuple[dict[str, Any], ...], problem: str) -> None:
-    with pytest.raises(RegistryError, match=problem):
-        strict.entries(read(index(*entries))[0], "here")
+def test_what_is_no_image_is_named(content: dict[str, Any], problem: str) -> None:
+    assert re.fullmatch(problem, strict.not_image(read(content)[0]))
+
+
+def test_an_image_of_docker_before_2016_is_named() -> None:
+    with pytest.raises(RegistryError, match="schema 1, which engines no longer pull"):
+        read({"schemaVersion": 1}, "application/vnd.docker.distribution.manifest.v1+prettyjws")
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({}, {}),
+        ({"config": None, "history": None, "created": None}, {}),
+        ({"config": {"Labels": None, "Env": None}}, {}),
+        ({"config": {"Labels": {"a": None, "b": "c"}}}, {"a": "", "b": "c"}),
+    ],
+)
+def test_a_configuration_may_have_null_for_what_is_empty(settings: dict[str, Any], labels: dict[str, str]) -> None:
+    config = strict.read_config(json.dumps({"os": "linux", "architecture": "amd64", **settings}).encode(), "here")
+    assert config == {"os": "linux", "architecture": "amd64", "config": {"Labels": labels}}
+
+
+@pytest.mark.parametrize("settings", [{"config": []}, {"config": {"Labels": {"a": 1}}}, {"os": 1}, {"created": {}}])
+def test_a_configuration_of_another_form_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(RegistryError, match="here: "):
+        strict.read_config(json.dumps(settings).encode(), "here")
 
 
 @fuzz
@@ -117,8 +162,9 @@ def test_manifests_and_indexes_survive_damage() -> None:
     def quiet(text: str) -> None:
         try:
             content, media_type = strict.read(text.encode(errors="surrogatepass"), "", "here")
+            strict.not_image(content)
             if media_type in strict.INDEXES:
-                strict.entries(content, "here")
+                [strict.platform_of(item.get("platform")) for item in content["manifests"]]
         except RegistryError as error:
             raise ValueError(str(error)) from error
         assert ("manifests" in content) != ("layers" in content)
