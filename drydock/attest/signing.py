@@ -23,6 +23,12 @@ from drydock.oci.reference import Reference, is_loopback
 
 INSTALL_HINT = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
 PASSWORD_HINT = "set COSIGN_PASSWORD to the key's password"  # noqa: S105 - a hint
+KEY_HINT = (
+    "expected cosign's private key: a file that `cosign generate-key-pair` makes, env://NAME, or a key service URI"
+)
+PUBLIC_KEY_HINT = "`cosign public-key --key cosign.key > cosign.pub` writes the public key of a private one"
+_UNREADABLE_KEY = re.compile(r"loading (?:verifier|public key)")
+"""How cosign begins what it says of a public key that it cannot read, before it looks at any signature."""
 TIMEOUT = 300
 """Seconds for one call: keyless signing may wait for a login in a browser."""
 
@@ -77,6 +83,23 @@ def trust_of(given: Sequence[str], *, insecure: bool) -> Trust:
     return Trust(key, identity, issuer, insecure, root)
 
 
+def require_signer(signer: Signer | None, env: Mapping[str, str] = os.environ) -> None:
+    """Raise InputError if a signer cannot sign: without cosign, with a key that does not open, without its services.
+
+    To be called before anything is made or sent that is signed at last. Whether an identity provider answers is seen
+    only when something is signed.
+    """
+    if signer is None:
+        return
+    if signer.key:
+        _public_key(signer, env)
+        return
+    _find_program(env)
+    if signer.config and not Path(signer.config).is_file():
+        hint = "`cosign signing-config create` makes such a file"
+        raise InputError(f"--signing-config {signer.config}: no such file", hint=hint)
+
+
 def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
     """Sign digests of one repository, except those that this key has already signed.
 
@@ -104,6 +127,7 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
     options += (*_transport_options(where, insecure=trust.insecure), *_claims(trust.claims))
     done = _cosign(("verify", *options, _without_scheme(where)), env, trust.patience)
     if done.returncode:
+        _refuse_public_key(trust.key, _error(done.stderr))
         raise UntrustedError(f"{where}: no valid signature: {_error(done.stderr)}")
     if where.digest not in _signed_digests(done.stdout):
         raise UntrustedError(f"{where}: the signature that cosign verified is for another digest")
@@ -135,7 +159,14 @@ def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] =
         files = ("--bundle", str(signature_file), str(data_file))
         done = _cosign(("verify-blob", "--key", key, "--insecure-ignore-tlog=true", *files), env)
         if done.returncode:
+            _refuse_public_key(key, _error(done.stderr))
             raise UntrustedError(f"no valid signature: {_error(done.stderr)}")
+
+
+def _refuse_public_key(key: str, message: str) -> None:
+    """Raise InputError if cosign's error is about the key, which then says nothing of the signature."""
+    if key and _UNREADABLE_KEY.search(message):
+        raise InputError(f"--key {key}: {message.rpartition('public key: ')[2]}", hint=PUBLIC_KEY_HINT)
 
 
 def _signer_options(signer: Signer) -> tuple[str, ...]:
@@ -179,14 +210,23 @@ def signed_by(
 
     Raises InputError if the key cannot be read, or not with this password.
     """
-    public = _cosign(("public-key", "--key", signer.key), env)
-    if public.returncode:
-        raise InputError(f"--key {signer.key}: {_error(public.stderr)}", hint=PASSWORD_HINT)
+    public_key = _public_key(signer, env)
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
-        file.write(public.stdout)
+        file.write(public_key)
         file.flush()
         trust = Trust(key=file.name, insecure=signer.insecure, claims=signer.claims, as_tag=signer.as_tag)
         return tuple(where for where in digests if _is_signed(where, trust, env))
+
+
+def _public_key(signer: Signer, env: Mapping[str, str]) -> str:
+    """Return the public key of a private one. Raises InputError if that cannot be read, or not with this password."""
+    done = _cosign(("public-key", "--key", signer.key), env)
+    if done.returncode:
+        message = _error(done.stderr)
+        raise InputError(
+            f"signing with {signer.key}: {message}", hint=PASSWORD_HINT if "decrypt" in message else KEY_HINT
+        )
+    return done.stdout
 
 
 def _is_signed(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
@@ -221,9 +261,7 @@ def _without_scheme(where: Reference) -> str:
 def _cosign(
     arguments: tuple[str, ...], env: Mapping[str, str], patience: float = TIMEOUT
 ) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("cosign", path=env.get("PATH"))
-    if not program:
-        raise InputError("cosign: not found on PATH", hint=INSTALL_HINT)
+    program = _find_program(env)
     # Without COSIGN_PASSWORD, cosign reads the password from a terminal, which a CI does not have.
     environment = {"COSIGN_PASSWORD": "", **env}
     try:
@@ -232,6 +270,13 @@ def _cosign(
         )
     except subprocess.TimeoutExpired as error:
         raise RegistryError(f"cosign {arguments[0]}: timed out after {patience:g} seconds") from error
+
+
+def _find_program(env: Mapping[str, str]) -> str:
+    program = shutil.which("cosign", path=env.get("PATH"))
+    if not program:
+        raise InputError("cosign: not found on PATH", hint=INSTALL_HINT)
+    return program
 
 
 def _error(text: str) -> str:

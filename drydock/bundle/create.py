@@ -5,6 +5,7 @@ The same builds and the same repository always give the same bytes.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from drydock.config import matrix
 from drydock.config.rows import MATRIX
 from drydock.core.console import as_lines
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, dumps, loads
+from drydock.core.files import disk_full, dumps, loads, make_folder, unwritable
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import Store
@@ -84,8 +85,8 @@ def create(
     UntrustedError if `publish` would refuse an image, DiskFullError.
     """
     started = time.monotonic()
-    if output.is_dir():
-        raise InputError(f"--output {output}: expected a file, found a folder")
+    _check_output(output)
+    signing.require_signer(signing.Signer(key) if key else None)
     variants = matrix.read_matrix(project)
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
     layouts = {name: push.built(project, variant) for name, variant in sorted(chosen.items())}
@@ -106,6 +107,18 @@ def create(
         signed=bool(key),
         seconds=round(time.monotonic() - started, 1),
     )
+
+
+def _check_output(output: Path) -> None:
+    """Raise InputError if the file cannot be written."""
+    if output.is_dir():
+        raise InputError(f"--output {output}: expected a file, found a folder")
+    with unwritable(output, "--output FILE"):
+        make_folder(output.parent)
+    if not os.access(output.parent, os.W_OK):
+        raise InputError(
+            f"--output {output}: the folder is not writable", hint="choose another file with --output FILE"
+        )
 
 
 def report(created: Created) -> str:

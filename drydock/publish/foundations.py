@@ -30,7 +30,7 @@ from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 from drydock.oci.reference import Reference, parse
-from drydock.publish.push import push_blobs, push_manifests, read_layout
+from drydock.publish.push import Layout, push_blobs, push_manifests, read_layout
 from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
 
@@ -203,12 +203,14 @@ def push(
     if not kept:
         text = "no foundation is kept here of " + (variants[0].id if len(variants) == 1 else "any row")
         raise InputError(text, hint="run `./inv build --target TARGET` first")
+    signing.require_signer(signer)
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = Repository(reference(registry), access, insecure=insecure)
-    return [_push(repository, job, signer) for job in kept]
+    layouts = [_read_kept(job) for job in kept]
+    return [_push(repository, layout, signer) for layout in layouts]
 
 
-def _push(repository: Repository, job: Job, signer: signing.Signer | None) -> PushedFoundation:
+def _read_kept(job: Job) -> Layout:
     layout = read_layout(job, job.foundation)
     digest = layout.manifest.digest
     if job.committed_foundation not in (None, digest):
@@ -217,6 +219,11 @@ def _push(repository: Repository, job: Job, signer: signing.Signer | None) -> Pu
             f" which images/{job.variant.id}/lock.json has for the same inputs",
             hint=f"`./inv build --target {job.variant.id} --no-cache` makes it again",
         )
+    return layout
+
+
+def _push(repository: Repository, layout: Layout, signer: signing.Signer | None) -> PushedFoundation:
+    job, digest = layout.job, layout.manifest.digest
     pushed = push_blobs(repository, [layout])
     push_manifests(repository, [layout], layout.manifest)
     if signer:

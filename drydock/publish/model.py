@@ -15,7 +15,7 @@ from itertools import chain
 from math import ceil
 from pathlib import Path
 
-from drydock.attest import documents, model_bom
+from drydock.attest import documents, model_bom, signing
 from drydock.core.console import as_lines, log
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import compact, dumps, file_sha256, read_bounded
@@ -25,6 +25,7 @@ from drydock.inputs.others import OCI
 from drydock.model.record import Record, dump
 from drydock.oci import layout, strict
 from drydock.oci.reference import parse
+from drydock.publish import tags
 from drydock.publish.push import WORKERS, PublishOptions, attach, push_contents, signer_of
 from drydock.publish.repository import Repository
 from drydock.registry.blobs import FileContent
@@ -103,22 +104,29 @@ def push(folder: Path, name: str, options: PublishOptions) -> PushedModel:
     if where.digest:
         raise InputError(f"{name}: found a digest, expected REGISTRY/NAME, with or without a tag")
     signer = signer_of(options)
-    known, layers = layers_of(folder)
-    licence = model_bom.licence_of(_card(folder))
+    signing.require_signer(signer)
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = Repository(where, access, insecure=options.insecure)
-    pushed = push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
+    repository.push_bytes(b"{}")  # a part of the bill of materials: without access, no file is hashed in vain
+    known, layers = layers_of(folder)
+    licence = model_bom.licence_of(_card(folder))
+    config = _config(layers)
+    config_digest = f"sha256:{hashlib.sha256(config).hexdigest()}"
     image = to_manifest({
         "schemaVersion": 2,
         "mediaType": strict.MANIFEST,
-        "config": {"mediaType": layout.CONFIG, **repository.push_bytes(_config(layers))},
+        "config": {"mediaType": layout.CONFIG, "digest": config_digest, "size": len(config)},
         "layers": [{"mediaType": layout.LAYER, "digest": each, "size": layers[each].size} for each in layers],
     })  # fmt: skip
+    tag = where.tag or image.digest.removeprefix("sha256:")[:12]
+    if tags.is_release(tag):
+        repository.plan_tag(image.digest, tag)
+    pushed = push_contents(repository, {digest: (layer, layer.size) for digest, layer in layers.items()})
+    repository.push_bytes(config)
     repository.manifests.push(image)
     bill = model_bom.write(where.repository, image.digest, known, licence)
     about = (documents.Attached(documents.MODEL_BOM, bill),)
     attach(repository, [image], {image.digest: about}, options)
-    tag = where.tag or image.digest.removeprefix("sha256:")[:12]
     repository.tag(image, tag)  # at last: a tag names what is whole
     return PushedModel(
         model=f"{OCI}{where.at(image.digest)}",

@@ -117,12 +117,13 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     if not 0 <= options.expires <= LONGEST:
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
     variant = matrix.find(matrix.read_matrix(project), target)
+    repository, tags = repository_of(variant, options), tags_of(variant, options)
+    signing.require_signer(signer)
     layouts = built(project, variant)
     for layout in layouts:
         layout.job.require_recorded(layout.manifest.digest)
     image = combined(layouts)
-    repository = repository_of(variant, options)
-    planned = [repository.plan_tag(image.digest, tag) for tag in tags_of(variant, options)]
+    planned = [repository.plan_tag(image.digest, tag) for tag in tags]
     earlier = bindings.channels(repository, planned, signer)
     documents = documents_of(repository.where, layouts, image, options, earlier)
     if options.dry_run:

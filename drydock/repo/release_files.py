@@ -53,6 +53,7 @@ def make(project: Project, folder: Path, signed_by: Signer | None, env: Mapping[
     epoch = _commit_time(root, f"v{number()}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: is not an empty folder", hint="name a new one")
+    signing.require_signer(signed_by, env)
     with tempfile.TemporaryDirectory(prefix="drydock-") as temporary:
         found = _built_twice(root, Path(temporary), env)
         contents = {path.name: path.read_bytes() for path in found}

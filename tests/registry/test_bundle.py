@@ -33,6 +33,7 @@ from drydock.engine import debian
 from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
 from drydock.model.record import dump
+from drydock.publish import push
 from drydock.publish.push import PublishOptions, publish
 from tests.support.filled_registry import StockedRepository
 from tests.support.keys import key_pair
@@ -289,6 +290,19 @@ def test_what_cannot_be_signed_is_not_written(
     with pytest.raises(InputError, match=r"signing with .*cosign\.key: .*decryption failed"):
         create(Project(carried.here.root), [VARIANT], tmp_path / "a.tar", key=str(key))
     assert list(tmp_path.glob("*.tar")) == []
+
+
+def test_a_key_or_a_file_that_cannot_be_used_is_an_error_before_an_image_is_read(
+    carried: Carried, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push, "built", lambda *_: pytest.fail("read"))
+    for output, name, problem in (
+        (tmp_path / "a.tar", str(key.with_name("no.key")), r"no\.key: .*no such file"),
+        (Path("/proc/none/a.tar"), "", r"/proc/none"),
+        (tmp_path, "", "expected a file, found a folder"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            create(Project(carried.here.root), [VARIANT], output, key=name)
 
 
 @pytest.fixture

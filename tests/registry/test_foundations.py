@@ -123,3 +123,12 @@ def test_what_no_lock_needs_is_deleted(job: Job, registry: Registry, key: Path) 
     assert repository.manifests.find(other) is None
     assert repository.manifests.find(job.foundation_key) == needed
     assert keys() == {job.foundation_key}
+
+
+def test_a_key_that_does_not_open_is_an_error_before_anything_is_pushed(
+    job: Job, registry: Registry, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del key  # it sees that there is a cosign
+    monkeypatch.setattr(foundations, "push_blobs", lambda *_: pytest.fail("pushed"))
+    with pytest.raises(InputError, match="no such file"):
+        push(job, registry, tmp_path / "no.key")

@@ -9,7 +9,7 @@ import pytest
 
 from drydock.attest import documents, signing
 from drydock.config.access import Access
-from drydock.core.errors import InputError, RegistryError
+from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
 from drydock.inputs import model_images
 from drydock.oci.reference import parse
 from drydock.publish import model as publishing
@@ -84,3 +84,24 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error_at_once(
     (folder / "b.safetensors").unlink()
     with pytest.raises(InputError, match=r"b\.safetensors: No such file"):
         push(folder, f"{registry.host}/own/shorter")
+
+
+def test_a_key_or_a_registry_that_does_not_open_is_an_error_before_a_file_is_hashed(
+    registry: Registry, guarded: Registry, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "layers_of", lambda _: pytest.fail("hashed"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with pytest.raises(InputError, match="no such file"):
+        push(tmp_path / "m", f"{registry.host}/own/late", tmp_path / "no.key")
+    with pytest.raises(CredentialsError, match="requires credentials"):
+        push(tmp_path / "m", f"{guarded.host}/own/late", key)
+
+
+def test_a_release_of_a_model_that_names_another_one_is_an_error_before_anything_is_pushed(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(write(tmp_path / "m"), f"{registry.host}/own/release:tiny-1.0.0")
+    other = write(tmp_path / "other", {**FILES, "config.json": b'{"another": 1}'})
+    monkeypatch.setattr(publishing, "push_contents", lambda *_: pytest.fail("pushed"))
+    with pytest.raises(TagError, match=r"tiny-1\.0\.0: the release tag already names"):
+        push(other, f"{registry.host}/own/release:tiny-1.0.0")

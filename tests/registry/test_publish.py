@@ -19,7 +19,7 @@ from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.project import Project
 from drydock.oci.reference import parse
-from drydock.publish import bindings
+from drydock.publish import bindings, push
 from drydock.publish.push import Published, PublishOptions, built, publish
 from drydock.publish.repository import Repository
 from drydock.registry import client
@@ -152,6 +152,30 @@ def test_an_older_release_does_not_take_a_channel_back(
     publish(Project(other.root), VARIANT, older._replace(channel=""))
     back = publish(Project(other.root), VARIANT, older._replace(allow_rollback=True))
     assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest("stable") == back.digest
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_key_is_opened_before_anything_is_pushed(
+    registry: Registry,
+    local: LocalRepository,
+    key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    dry_run: bool,
+) -> None:
+    del key  # it sees that there is a cosign
+    monkeypatch.setattr(push, "built", lambda *_: pytest.fail("read"))
+    options = PublishOptions(f"{registry.host}/late", release="1.0.0", dry_run=dry_run)
+    for changes, problem in (
+        ({"key": str(tmp_path / "no.key")}, r"no\.key: .*no such file"),
+        ({"keyless": True, "signing_config": str(tmp_path / "no.json")}, r"--signing-config .*no\.json: no such file"),
+        ({"release": "1"}, "--release 1: invalid version"),
+        ({"registry": f"{registry.host}/late:tag"}, "--registry .*: expected host and path|invalid repository"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            publish(Project(local.root), VARIANT, options._replace(**changes))
+    assert repository(registry, "late/cpu", tmp_path).manifests.tags() == ()
 
 
 @pytest.mark.parametrize("days", [-1, 36501])

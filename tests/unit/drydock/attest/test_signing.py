@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest.signing import Signer, Trust, check, sign
+from drydock.attest.signing import Signer, Trust, check, check_data, require_signer, sign
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.oci.reference import parse
 
@@ -123,3 +123,43 @@ def test_an_invalid_trusted_root_is_an_error(tmp_path: Path, text: str | None) -
     with pytest.raises(InputError, match=r"--trusted-root .*root\.json"):
         check(WHERE, SIGNER._replace(root=str(file)), cosign(tmp_path, ""))
     assert not (tmp_path / "calls").exists()
+
+
+# --- before anything is made or sent --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("open /nope.key: no such file or directory", "cosign generate-key-pair"),
+        ("unsupported pem type: PUBLIC KEY", "expected cosign's private key"),
+        ("loading URL: env var $KEY not found", "env://NAME"),
+        ("decrypt: encrypted: decryption failed", "COSIGN_PASSWORD"),
+    ],
+)
+def test_a_key_that_does_not_open_is_named_with_what_to_do(tmp_path: Path, message: str, hint: str) -> None:
+    env = cosign(tmp_path, f"echo 'Error: {message}' >&2; exit 1")
+    with pytest.raises(InputError) as caught:
+        require_signer(Signer("some.key"), env)
+    assert caught.value.problems == (f"signing with some.key: {message}",)
+    assert hint in caught.value.hint
+
+
+def test_a_signer_is_required_to_have_cosign_and_its_services(tmp_path: Path) -> None:
+    for signer in (Signer("k"), Signer("")):
+        with pytest.raises(InputError, match="cosign: not found"):
+            require_signer(signer, {"PATH": str(tmp_path)})
+    env = cosign(tmp_path, "")
+    with pytest.raises(InputError, match=r"--signing-config .*services\.json: no such file"):
+        require_signer(Signer("", config=str(tmp_path / "services.json")), env)
+    require_signer(Signer("", config=__file__), env)
+    require_signer(None, {"PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize("reason", ["open cosign.pub: no such file or directory", "PEM decoding failed"])
+def test_a_public_key_that_cannot_be_read_says_nothing_of_the_signature(tmp_path: Path, reason: str) -> None:
+    env = cosign(tmp_path, f"echo 'Error: loading verifier from key opts: loading public key: {reason}' >&2; exit 1")
+    for verify in (lambda: check(WHERE, Trust(key="k"), env), lambda: check_data(b"", b"", "k", env)):
+        with pytest.raises(InputError) as caught:
+            verify()
+        assert caught.value.problems == (f"--key k: {reason}",)
