@@ -376,6 +376,7 @@ def build(
         "registry_only": "with --reference: do not rebuild the image",
         "mirror_of": "with --reference: HOST/REPOSITORY that the image was published to, if this is a mirror of it",
         "max_age": "with --reference: refuse a channel that was last published more than this many days ago",
+        "unsigned": "with --reference: check no signature, only to look; the documents may come from anyone",
         "print_policy": "kyverno or sigstore: print the policy that admits only what --key signed; verify nothing",
     }
     | TRUST
@@ -396,6 +397,7 @@ def verify(
     insecure: bool = False,
     mirror_of: str = "",
     max_age: int = 0,
+    unsigned: bool = False,
     print_policy: str = "",
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
@@ -406,7 +408,11 @@ def verify(
 
     if reference or print_policy:
         whose = (key, identity, issuer, trusted_root)
-        how = {"rebuild": not registry_only, "insecure": insecure}
+        how = {
+            "rebuild": not registry_only,
+            "insecure": insecure,
+            "unsigned": unsigned or bool(print_policy and not key),
+        }
         options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
         emit(tasks.verify(here(), reference, options._replace(policy=print_policy), json=json))
         return
@@ -416,7 +422,18 @@ def verify(
     verify_module.settle(job, verified, recording=record, builder=builder or None)
 
 
-@verb(iterable=["database", "ignore"], help=TARGET | JSON | PLATFORM | ADVISORIES)
+@verb(
+    iterable=["database", "ignore"],
+    help=TARGET
+    | JSON
+    | ADVISORIES
+    | TRUST
+    | {
+        "reference": "registry image to audit instead; with --advisories, what its attached bill of materials lists",
+        "platform": "target platform, such as linux/arm64 [default: this machine's; with --reference: each]",
+        "unsigned": "with --reference: check no signature, only to look; the documents may come from anyone",
+    },
+)
 def audit(
     _: Context,
     target: str = "",
@@ -425,12 +442,25 @@ def audit(
     advisories: bool = False,
     database: Words = NONE,
     ignore: Words = NONE,
+    reference: str = "",
+    key: str = "",
+    identity: str = "",
+    issuer: str = "",
+    trusted_root: str = "",
+    unsigned: bool = False,
+    insecure: bool = False,
 ) -> None:
-    """Search a built image for secrets, build tools, unneeded privileges and writable paths."""
+    """Search an image for secrets, build tools, unneeded privileges and writable paths, or for vulnerabilities."""
     from drydock.build.job import BuildOptions, prepare
     from drydock.examine import audit as audit_module
     from drydock.examine import tasks
 
+    advisories = advisories or bool(database)
+    if reference:
+        whose = (key, identity, issuer, trusted_root)
+        how = (unsigned, insecure, platform, advisories, database, ignore, json)
+        tasks.audit_reference(here(), reference, tasks.ReferenceOptions(whose, *how))
+        return
     if advisories:
         tasks.advisories(here(), chosen(target), database, ignore, json=json)
         return

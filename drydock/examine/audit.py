@@ -7,20 +7,25 @@ image includes the lower layer.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.attest import contents
 from drydock.build.job import Job
+from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines
 from drydock.core.errors import HardeningError, InputError
+from drydock.core.project import Project
 from drydock.examine import hardening
 from drydock.examine.hardening import Finding, HardeningPolicy, ObservedImage, Pattern, TreeNode
+from drydock.examine.remote_image import Image
 from drydock.inputs import indexes
-from drydock.model.bases import DebianBase
+from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.record import Record
+from drydock.model.variant import Variant
 from drydock.oci import layers
 from drydock.oci import layout as oci
 
@@ -29,6 +34,7 @@ KEPT_BELOW = ("var/lib/dpkg/status.d/",)
 """Files and folders whose text is kept in memory."""
 READ, OVERLAP = 16 << 20, 1 << 10
 """Bytes of a file that are searched at once, and bytes that two consecutive pieces share."""
+VARIANT_LABEL = "io.drydock.variant"
 SHORTEST = 8
 """Minimum length of a host address that is searched for: shorter ones match by chance."""
 
@@ -52,14 +58,14 @@ class Audited(Record):
 class AuditedImage(NamedTuple):
     """The image to audit."""
 
-    job: Job
-    layout: Path
+    variant: Variant | None
+    """Null for an image in a registry whose variant this project does not have: all in it counts as ours."""
+    platform: str
+    digest: str
     manifest: Mapping[str, Any]
     config: Mapping[str, Any]
-
-    def blob(self, digest: str) -> Path:
-        """Return a blob's file."""
-        return oci.blob(self.layout, digest)
+    blob: Callable[[str], Path]
+    """Returns a blob's file."""
 
 
 def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
@@ -75,21 +81,36 @@ def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
 
 def examine(job: Job, layout: Path, extra: Sequence[Pattern] = ()) -> Audited:
     """Audit an OCI layout by the policy and by `extra` patterns of secrets."""
-    subject = _open(job, layout)
-    policy = hardening.read_policy(job.project)
+    manifest, config = oci.read_manifest(layout), oci.read_config(layout)
+    digest, blob = oci.read_digest(layout), partial(oci.blob, layout)
+    return _judge(job.project, AuditedImage(job.variant, job.platform, digest, manifest, config, blob), extra)
+
+
+def examine_published(project: Project, image: Image, platform: str) -> Audited:
+    """Audit an image in a registry by the project's policy; its label names its variant. Raises RegistryError."""
+    manifest, config = image.platforms[platform], image.config(platform)
+    name = config["config"]["Labels"].get(VARIANT_LABEL)
+    variant = next((variant for variant in read_matrix(project) if variant.id == name), None)
+    return _judge(project, AuditedImage(variant, platform, manifest.digest, manifest.content, config, image.blob))
+
+
+def _judge(project: Project, subject: AuditedImage, extra: Sequence[Pattern] = ()) -> Audited:
+    policy = hardening.read_policy(project)
     policy = policy.model_copy(update={"patterns": (*policy.patterns, *extra)})
     seen = read(subject, policy)
-    dockerfile = (job.project / f"images/{job.variant.id}/Dockerfile").read_text()
-    base = job.variant.base
+    variant, dockerfile = subject.variant, ""
+    if variant:
+        dockerfile = (project / f"images/{variant.id}/Dockerfile").read_text()
+    base = variant.base if variant else None
     requested = base.packages if isinstance(base, DebianBase) else ()
     found = (*hardening.findings(seen, policy, requested), *hardening.network(dockerfile))
     base_layers = len(subject.manifest["layers"]) - hardening.own_layers(dockerfile)
-    of_base = [item for item in found if not isinstance(base, DebianBase) and _of_base(item, base_layers)]
+    of_base = [item for item in found if isinstance(base, ImageBase) and _of_base(item, base_layers)]
     own = [item for item in found if item not in of_base]
     return Audited(
-        variant=job.variant.id,
-        platform=job.platform,
-        digest=oci.read_digest(layout),
+        variant=variant.id if variant else "unknown variant",
+        platform=subject.platform,
+        digest=subject.digest,
         layers=len(subject.manifest["layers"]),
         files=len(seen.nodes),
         findings=tuple(item for item in own if not item.because),
@@ -145,10 +166,6 @@ def read(subject: AuditedImage, policy: HardeningPolicy) -> ObservedImage:
         secrets += _secrets(entry, policy, texts)
     packages = contents.debs({path: text for path, text in texts.items() if path in nodes})
     return ObservedImage(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
-
-
-def _open(job: Job, layout: Path) -> AuditedImage:
-    return AuditedImage(job, layout, oci.read_manifest(layout), oci.read_config(layout))
 
 
 def _node(entry: layers.Entry, nodes: Mapping[str, TreeNode]) -> TreeNode:

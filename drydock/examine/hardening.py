@@ -25,6 +25,8 @@ ACCOUNT = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin"
 """The user of every image, and its line in etc/passwd."""
 STICKY, OTHERS_WRITE, GROUP_WRITE, SETID = 0o1000, 0o002, 0o020, 0o6000
 """Bits of a file's mode; SETID is setuid or setgid."""
+LONGEST_ID = 10
+"""Digits of a user's number, which has 32 bits."""
 CAPABILITY = "SCHILY.xattr.security.capability"
 """The pax header in which tar stores capabilities set by setcap(8)."""
 SECRET_NAME = re.compile(r"(?i)(?:^|_)(?:token|password|passwd|secret|api_?key|access_key|credentials?)(?:$|_)")
@@ -180,7 +182,7 @@ def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str
 
 def configured(image: ObservedImage, policy: HardeningPolicy) -> Iterator[Finding]:
     """Yield secrets and proxies in the image's environment, labels and history."""
-    config = image.config.get("config", {})
+    config = image.config.get("config") or {}
     for setting in config.get("Env") or ():
         name, _, value = setting.partition("=")
         if PROXY.match(name) or (value and SECRET_NAME.search(name)):
@@ -285,7 +287,8 @@ def user(image: ObservedImage) -> Iterator[Finding]:
 
 def _ids(text: str) -> set[int]:
     """Return the numeric ids in a passwd or group file."""
-    return {int(line.split(":")[2]) for line in text.splitlines() if line.count(":") > 1}
+    numbers = [line.split(":")[2] for line in text.splitlines() if line.count(":") > 1]
+    return {int(number) for number in numbers if number.isdecimal() and len(number) <= LONGEST_ID}
 
 
 def _passwords(name: str, text: str) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.core.errors import RegistryError
+from drydock.core.errors import InputError, RegistryError
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
@@ -86,6 +86,13 @@ def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference
     accept(repository.where.at(manifest.digest))
     found = PlatformImages(repository.manifests, repository.blobs, manifest)
     return Image(repository, where, manifest, found.images, found.indexes)
+
+
+def choose_platforms(image: Image, platform: str) -> tuple[str, ...]:
+    """Return the platform that the user names, or all of an image. Raises InputError if the image does not have it."""
+    if platform and platform not in image.platforms:
+        raise InputError(f"--platform {platform}: {image.where} is for {', '.join(image.platforms)}")
+    return (platform,) if platform else (*image.platforms,)
 
 
 def _tags(repository: Repository) -> str:

@@ -6,8 +6,9 @@ The modules behind them are imported in the functions: they import spdx-tools, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from drydock.core.console import emit
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.core.project import Project
@@ -32,7 +33,51 @@ def advisories(
     """Print the known vulnerabilities of what locks pin. Raises AdvisoryError or NotAskedError."""
     from drydock.examine.advisories import find
 
-    find.audit(project, variants, databases, ignored, json=json)
+    find.audit(find.read_pinned(project, variants), databases, ignored, json=json)
+
+
+class ReferenceOptions(NamedTuple):
+    """Options of `audit --reference`."""
+
+    trust_in: Sequence[str]
+    """Key, identity, issuer and trusted root."""
+    unsigned: bool
+    insecure: bool
+    platform: str
+    advisories: bool
+    databases: Sequence[str]
+    ignored: Sequence[str]
+    json: bool
+
+
+def audit_reference(project: Project, reference: str, options: ReferenceOptions) -> None:
+    """Print the audit of an image in a registry, or the known vulnerabilities of what its bill of materials lists.
+
+    Raises InputError, RegistryError, UntrustedError, HardeningError, AdvisoryError or NotAskedError.
+    """
+    from drydock.attest.signing import trust_of
+    from drydock.examine import audit, remote_image
+    from drydock.examine.advisories import bill, find
+    from drydock.examine.signatures import Signatures, require_trust
+
+    trust = trust_of(options.trust_in, insecure=options.insecure)
+    require_trust(trust, "audit", unsigned=options.unsigned)
+    signatures = Signatures(trust)
+    image = remote_image.open_image(reference, insecure=options.insecure, accept=signatures.check_image)
+    platforms = remote_image.choose_platforms(image, options.platform)
+    for platform in platforms:
+        if image.platforms[platform].digest != image.digest:
+            signatures.check(image.where.at(image.platforms[platform].digest), platform)
+    if options.advisories:
+        pinned = bill.read_listed(image, platforms, signatures)
+        find.audit(pinned, options.databases, options.ignored, json=options.json)
+        return
+    results = [audit.examine_published(project, image, platform) for platform in platforms]
+    emit(
+        dumps({"images": [dump(result) for result in results]}) if options.json else "".join(map(audit.report, results))
+    )
+    for result in results:
+        audit.enforce(result)
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
@@ -44,18 +89,27 @@ def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure
 
 
 def verify_options(
-    trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool, mirror_of: str = "", max_age: int = 0
+    trust_in: Sequence[str],
+    builder: str,
+    *,
+    rebuild: bool,
+    insecure: bool,
+    mirror_of: str = "",
+    max_age: int = 0,
+    unsigned: bool = False,
 ) -> VerifyOptions:
     """Return the options of a verification; `trust_in` is key, identity, issuer and trusted root.
 
-    Raises InputError if options that require each other are incomplete.
+    Raises InputError if options that require each other are incomplete, or if nothing says whose signatures count.
     """
     from drydock.attest.signing import trust_of
     from drydock.examine import verify_published
+    from drydock.examine.signatures import require_trust
 
     trust = trust_of(trust_in, insecure=insecure)
     if max_age < 0:
         raise InputError(f"--max-age {max_age}: expected a number of days, 1 or more")
+    require_trust(trust, "verify", unsigned=unsigned)
     return verify_published.VerifyOptions(trust, rebuild, builder, mirror_of, max_age)
 
 

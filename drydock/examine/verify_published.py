@@ -25,17 +25,15 @@ from drydock.core.project import Project
 from drydock.examine import tag_binding
 from drydock.examine.image import of_type
 from drydock.examine.remote_image import Image, open_image
+from drydock.examine.signatures import HINT, Signatures, copy_hint
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import strict
 from drydock.oci.layout_diff import compare
-from drydock.oci.reference import Reference
 from drydock.publish.bindings import Binding
 from drydock.publish.repository import Referrer
-
-HINT = "do not run this image; contact its publisher"
 
 
 class VerifyOptions(NamedTuple):
@@ -72,14 +70,13 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
     Raises UntrustedError with the first wrong signature, or with all other problems, NotReproducibleError if a build on
     this machine gives another digest, and the errors of a build.
     """
-    signatures = _Signatures(options.trust)
-    image = open_image(
-        reference, insecure=options.trust.insecure, accept=lambda where: signatures.check(where, "the image")
-    )
+    signatures = Signatures(options.trust, options.mirror_of)
+    image = open_image(reference, insecure=options.trust.insecure, accept=signatures.check_image)
     check = _Check(image, options, signatures)
     check.all()
     if check.problems:
-        raise UntrustedError(*check.problems, hint=HINT)
+        hint = copy_hint(options.mirror_of, image.where.at(image.digest)) if check.lacks_documents else HINT
+        raise UntrustedError(*check.problems, hint=hint)
     rebuilt = None
     if options.rebuild:
         rebuilt = _rebuild(image, check.lock, options, project)
@@ -104,29 +101,10 @@ def report(found: Trusted) -> str:
     return as_lines(lines)
 
 
-class _Signatures:
-    """Checks signatures, if there is a key or an identity to check them with."""
-
-    def __init__(self, trust: signing.Trust) -> None:
-        self._trust = trust
-        self.required = trust.required
-        self.shown: list[str] = []
-
-    def check(self, where: Reference, name: str) -> None:
-        """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
-        if not self.required:
-            return
-        try:
-            signing.check(where, self._trust)
-        except UntrustedError as error:
-            raise UntrustedError(*(f"{name}: {problem}" for problem in error.problems), hint=HINT) from error
-        self.shown.append(f"signature of {name} ({where.digest})")
-
-
 class _Check:
     """The checks of one image, and their results."""
 
-    def __init__(self, image: Image, options: VerifyOptions, signatures: _Signatures) -> None:
+    def __init__(self, image: Image, options: VerifyOptions, signatures: Signatures) -> None:
         self.image, self._signatures = image, signatures
         platforms = {platform: manifest.digest for platform, manifest in image.platforms.items()}
         self._name = tag_binding.named(image.where, options.mirror_of, image.digest, platforms, options.max_age)
@@ -135,22 +113,23 @@ class _Check:
         self.not_shown: list[str] = []
         self.lock: Lock | None = None
         self.variant = ""
+        self.lacks_documents = False
 
     def all(self) -> None:
         """Run every check: first the signatures of the platforms and of all documents."""
         attached = {
-            platform: self.image.documents(manifest.digest, documents.FILE_NAMES)
+            platform: self.image.repository.attached(manifest.digest, documents.FILE_NAMES)
             for platform, manifest in self.image.platforms.items()
         }
-        for platform, found in attached.items():
-            self._signed(platform, found)
+        for platform, listed in attached.items():
+            self._signed(platform, listed)
         self._try(self._platforms)
-        for platform, found in attached.items():
+        for platform, listed in attached.items():
             self._try(self._blobs, platform)
-            self._try(self._documents, platform, found)
+            self._try(self._documents, platform, listed)
         self._try(self._tag)
         if not self._signatures.required:
-            self.not_shown.append("signatures: no --key or --identity; the documents may come from anyone")
+            self.not_shown.append("signatures: skipped by --unsigned; the documents may come from anyone")
 
     def _try(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -165,14 +144,13 @@ class _Check:
     def _signature(self, digest: str, name: str) -> None:
         self._signatures.check(self.image.where.at(digest), name)
 
-    def _signed(self, platform: str, found: tuple[Referrer, ...]) -> None:
+    def _signed(self, platform: str, listed: Sequence[tuple[str, str]]) -> None:
         """Check the signatures of a platform and of its documents; `_tag` checks the one that binds the tag."""
         digest = self.image.platforms[platform].digest
         if digest != self.image.digest:
             self._signature(digest, platform)
-        for item in found:
-            if item.media_type not in documents.BINDINGS:
-                self._signature(item.manifest, f"{platform}: {documents.FILE_NAMES[item.media_type]}")
+        others = [(kind, artifact) for kind, artifact in listed if kind not in documents.BINDINGS]
+        self._signatures.check_documents(self.image.where, platform, others)
 
     def _blobs(self, platform: str) -> None:
         content = self.image.platforms[platform].content
@@ -220,8 +198,10 @@ class _Check:
 
     # --- attached documents -----------------------------------------------------------------------------------------
 
-    def _documents(self, platform: str, found: tuple[Referrer, ...]) -> None:
+    def _documents(self, platform: str, listed: Sequence[tuple[str, str]]) -> None:
         digest = self.image.platforms[platform].digest
+        self.lacks_documents |= not documents.REQUIRED.intersection(kind for kind, _ in listed)
+        found = tuple(self.image.repository.document(digest, kind, artifact) for kind, artifact in listed)
         self._lock(found, platform)
         locks = of_type(found, documents.LOCK)
         for item in _required(found, documents.PROVENANCE, platform):

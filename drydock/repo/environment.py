@@ -65,7 +65,7 @@ TASKS = {
     "DRYDOCK_COSIGN_KEY, COSIGN_PASSWORD": "cosign's key for `release.files`, and the password of any key",
     "DRYDOCK_BUILDER_ID, GITHUB_WORKFLOW_REF, CI_CONFIG_REF_URI": "the [builder](publish.md#provenance)",
     "CI": "`true`: pin nothing, as with `--locked`",
-    "DOCKER_CONFIG": "docker's folder with credentials",
+    "DOCKER_CONFIG, DOCKER_AUTH_CONFIG": "docker's folder with credentials, and credentials themselves",
     "HTTPS_PROXY, https_proxy, HTTP_PROXY, http_proxy, NO_PROXY, no_proxy": "proxies, if pip's configuration has none",
     "REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "certificate authorities, if pip's configuration has none",
     "HF_ENDPOINT, HF_TOKEN, MODELSCOPE_DOMAIN": "for models of hubs; `run` passes those of Hugging Face on",

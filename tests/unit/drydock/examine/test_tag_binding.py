@@ -143,6 +143,15 @@ def test_a_key_and_an_identity_exclude_each_other() -> None:
         tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
 
 
+def test_without_key_or_identity_only_looking_is_possible() -> None:
+    with pytest.raises(InputError, match="verify --reference: found neither --key nor --identity") as caught:
+        tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False)
+    assert "--unsigned" in caught.value.hint
+    assert not tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False, unsigned=True).trust.required
+    with pytest.raises(InputError, match="--unsigned excludes --key"):
+        tasks.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, unsigned=True)
+
+
 def test_a_time_in_the_future_is_a_problem() -> None:
     assert "signed in the future" in problem(bind(at=NOW + DAY), name())
     assert problem(bind(at=NOW + 60), name()) == ""
