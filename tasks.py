@@ -407,13 +407,8 @@ def verify(
     from drydock.examine import tasks
 
     if reference or print_policy:
-        whose = (key, identity, issuer, trusted_root)
-        how = {
-            "rebuild": not registry_only,
-            "insecure": insecure,
-            "unsigned": unsigned or bool(print_policy and not key),
-        }
-        options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
+        whose, how = (key, identity, issuer, trusted_root), {"rebuild": not registry_only, "insecure": insecure}
+        options = tasks.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age, unsigned=unsigned)
         emit(tasks.verify(here(), reference, options._replace(policy=print_policy), json=json))
         return
     job = prepare(here(), required("verify", target, "or --reference, for an image in a registry"))
@@ -452,22 +447,18 @@ def audit(
 ) -> None:
     """Search an image for secrets, build tools, unneeded privileges and writable paths, or for vulnerabilities."""
     from drydock.build.job import BuildOptions, prepare
-    from drydock.examine import audit as audit_module
     from drydock.examine import tasks
 
-    advisories = advisories or bool(database)
-    if reference:
-        whose = (key, identity, issuer, trusted_root)
-        how = (unsigned, insecure, platform, advisories, database, ignore, json)
-        tasks.audit_reference(here(), reference, tasks.ReferenceOptions(whose, *how))
-        return
-    if advisories:
+    trusted = tasks.ReferenceOptions((key, identity, issuer, trusted_root), unsigned, insecure, platform)
+    if reference and (advisories or database):
+        tasks.reference_advisories(reference, trusted, database, ignore, json=json)
+    elif reference:
+        tasks.audit_reference(here(), reference, trusted, json=json)
+    elif advisories or database:
         tasks.advisories(here(), chosen(target), database, ignore, json=json)
-        return
-    target = required("audit", target, "--advisories alone covers every variant")
-    audited = audit_module.audit(prepare(here(), target, BuildOptions(platform=platform or None)))
-    emit(dumps(dump(audited)) if json else audit_module.report(audited))
-    audit_module.enforce(audited)
+    else:
+        target = required("audit", target, "--advisories alone covers every variant")
+        tasks.audit_build(prepare(here(), target, BuildOptions(platform=platform or None)), json=json)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})

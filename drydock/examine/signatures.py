@@ -26,10 +26,10 @@ def require_trust(trust: signing.Trust, verb: str, *, unsigned: bool) -> None:
         )
 
 
-def copy_hint(mirror_of: str, where: Reference) -> str:
+def copy_hint(mirror_of: str, where: Reference, digest: str) -> str:
     """Return how a mirror gets signatures and documents, which a copy of the image alone leaves behind."""
-    origin = f"{mirror_of}@{where.digest}" if mirror_of else "ORIGIN"
-    copy = where.tagged(where.tag or "TAG")
+    origin = f"{mirror_of}@{digest}" if mirror_of else "ORIGIN"
+    copy = where.tagged(where.tag or "TAG")._replace(scheme="")
     return (
         f"a copy of the image alone leaves signatures and documents behind: `oras cp -r {origin} {copy}` copies them"
         " too; if the image has none where it was published, do not run it"
@@ -39,8 +39,8 @@ def copy_hint(mirror_of: str, where: Reference) -> str:
 class Signatures:
     """Checks signatures, if there is a key or an identity to check them with."""
 
-    def __init__(self, trust: signing.Trust, mirror_of: str = "") -> None:
-        self._trust, self._mirror_of = trust, mirror_of
+    def __init__(self, trust: signing.Trust, named: Reference, mirror_of: str = "") -> None:
+        self._trust, self._named, self._mirror_of = trust, named, mirror_of
         self.required = trust.required
         self.shown: list[str] = []
 
@@ -61,7 +61,7 @@ class Signatures:
         except UntrustedError as error:
             if NO_SIGNATURE not in str(error):
                 raise
-            raise UntrustedError(*error.problems, hint=copy_hint(self._mirror_of, where)) from error
+            raise UntrustedError(*error.problems, hint=copy_hint(self._mirror_of, self._named, where.digest)) from error
 
     def check_documents(self, where: Reference, platform: str, listed: Sequence[tuple[str, str]]) -> None:
         """Check the signatures of documents: artifact type and digest of each.

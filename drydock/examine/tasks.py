@@ -15,6 +15,9 @@ from drydock.core.project import Project
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
+    from drydock.build.job import Job
+    from drydock.examine.remote_image import Image
+    from drydock.examine.signatures import Signatures
     from drydock.examine.verify_published import VerifyOptions
     from drydock.model.variant import Variant
 
@@ -37,47 +40,68 @@ def advisories(
 
 
 class ReferenceOptions(NamedTuple):
-    """Options of `audit --reference`."""
+    """Which image of a reference `audit` reads, and whose signatures count."""
 
     trust_in: Sequence[str]
     """Key, identity, issuer and trusted root."""
     unsigned: bool
     insecure: bool
     platform: str
-    advisories: bool
-    databases: Sequence[str]
-    ignored: Sequence[str]
-    json: bool
+    """Empty for each."""
 
 
-def audit_reference(project: Project, reference: str, options: ReferenceOptions) -> None:
-    """Print the audit of an image in a registry, or the known vulnerabilities of what its bill of materials lists.
+def audit_build(job: Job, *, json: bool) -> None:
+    """Print the audit of a built image. Raises InputError if it is not built, HardeningError for findings."""
+    from drydock.examine import audit
 
-    Raises InputError, RegistryError, UntrustedError, HardeningError, AdvisoryError or NotAskedError.
+    audited = audit.audit(job)
+    emit(dumps(dump(audited)) if json else audit.report(audited))
+    audit.enforce(audited)
+
+
+def audit_reference(project: Project, reference: str, options: ReferenceOptions, *, json: bool) -> None:
+    """Print the audit of an image in a registry, as a list for its platforms if as JSON.
+
+    Raises InputError, RegistryError, UntrustedError or HardeningError.
     """
-    from drydock.attest.signing import trust_of
-    from drydock.examine import audit, remote_image
+    from drydock.examine import audit
+
+    image, platforms, _ = _open_trusted(reference, options)
+    results = [audit.examine_published(project, image, platform) for platform in platforms]
+    text = "".join(map(audit.report, results))
+    emit(dumps({"images": [dump(result) for result in results]}) if json else text)
+    for result in results:
+        audit.enforce(result)
+
+
+def reference_advisories(
+    reference: str, options: ReferenceOptions, databases: Sequence[str], ignored: Sequence[str], *, json: bool
+) -> None:
+    """Print the known vulnerabilities of what the bill of materials of an image in a registry lists.
+
+    Raises InputError, RegistryError, UntrustedError, AdvisoryError or NotAskedError.
+    """
     from drydock.examine.advisories import bill, find
+
+    find.audit(bill.read_listed(*_open_trusted(reference, options)), databases, ignored, json=json)
+
+
+def _open_trusted(reference: str, options: ReferenceOptions) -> tuple[Image, tuple[str, ...], Signatures]:
+    """Return an image whose signatures are valid, and those of the chosen platforms."""
+    from drydock.attest.signing import trust_of
+    from drydock.examine.remote_image import choose_platforms, open_image
     from drydock.examine.signatures import Signatures, require_trust
+    from drydock.oci.reference import parse
 
     trust = trust_of(options.trust_in, insecure=options.insecure)
     require_trust(trust, "audit", unsigned=options.unsigned)
-    signatures = Signatures(trust)
-    image = remote_image.open_image(reference, insecure=options.insecure, accept=signatures.check_image)
-    platforms = remote_image.choose_platforms(image, options.platform)
+    signatures = Signatures(trust, parse(reference))
+    image = open_image(reference, insecure=options.insecure, accept=signatures.check_image)
+    platforms = choose_platforms(image, options.platform)
     for platform in platforms:
         if image.platforms[platform].digest != image.digest:
             signatures.check(image.where.at(image.platforms[platform].digest), platform)
-    if options.advisories:
-        pinned = bill.read_listed(image, platforms, signatures)
-        find.audit(pinned, options.databases, options.ignored, json=options.json)
-        return
-    results = [audit.examine_published(project, image, platform) for platform in platforms]
-    emit(
-        dumps({"images": [dump(result) for result in results]}) if options.json else "".join(map(audit.report, results))
-    )
-    for result in results:
-        audit.enforce(result)
+    return image, platforms, signatures
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
@@ -100,24 +124,27 @@ def verify_options(
 ) -> VerifyOptions:
     """Return the options of a verification; `trust_in` is key, identity, issuer and trusted root.
 
-    Raises InputError if options that require each other are incomplete, or if nothing says whose signatures count.
+    Raises InputError if options that require each other are incomplete.
     """
     from drydock.attest.signing import trust_of
     from drydock.examine import verify_published
-    from drydock.examine.signatures import require_trust
 
     trust = trust_of(trust_in, insecure=insecure)
     if max_age < 0:
         raise InputError(f"--max-age {max_age}: expected a number of days, 1 or more")
-    require_trust(trust, "verify", unsigned=unsigned)
-    return verify_published.VerifyOptions(trust, rebuild, builder, mirror_of, max_age)
+    return verify_published.VerifyOptions(trust, rebuild, builder, mirror_of, max_age, unsigned=unsigned)
 
 
 def verify(project: Project, reference: str, options: VerifyOptions, *, json: bool = False) -> str:
-    """Return the result of a verification, or the policy. Raises InputError, UntrustedError or NotReproducibleError."""
+    """Return the result of a verification, or the policy.
+
+    Raises InputError, also if nothing says whose signatures count; UntrustedError or NotReproducibleError.
+    """
     from drydock.examine import admission, verify_published
+    from drydock.examine.signatures import require_trust
 
     if options.policy:
         return admission.policy(options.policy, reference, options.trust.key)
+    require_trust(options.trust, "verify", unsigned=options.unsigned)
     found = verify_published.verify_reference(project, reference, options)
     return dumps(dump(found)) if json else verify_published.report(found)

@@ -32,6 +32,7 @@ from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import strict
 from drydock.oci.layout_diff import compare
+from drydock.oci.reference import parse
 from drydock.publish.bindings import Binding
 from drydock.publish.repository import Referrer
 
@@ -48,6 +49,8 @@ class VerifyOptions(NamedTuple):
     """Days since the publish of a channel that are accepted; 0 for any."""
     policy: str = ""
     """The kind of admission policy to print instead."""
+    unsigned: bool = False
+    """Whether the user only looks: no signature is checked."""
 
 
 class Trusted(Record):
@@ -70,12 +73,12 @@ def verify_reference(project: Project, reference: str, options: VerifyOptions) -
     Raises UntrustedError with the first wrong signature, or with all other problems, NotReproducibleError if a build on
     this machine gives another digest, and the errors of a build.
     """
-    signatures = Signatures(options.trust, options.mirror_of)
+    signatures = Signatures(options.trust, parse(reference), options.mirror_of)
     image = open_image(reference, insecure=options.trust.insecure, accept=signatures.check_image)
     check = _Check(image, options, signatures)
     check.all()
     if check.problems:
-        hint = copy_hint(options.mirror_of, image.where.at(image.digest)) if check.lacks_documents else HINT
+        hint = copy_hint(options.mirror_of, image.where, image.digest) if check.lacks_documents else HINT
         raise UntrustedError(*check.problems, hint=hint)
     rebuilt = None
     if options.rebuild:

@@ -214,7 +214,10 @@ def test_a_copy_without_its_signatures_is_explained(signed: Signed, *, mirror: b
     with pytest.raises(UntrustedError, match="no valid signature: no signatures found") as caught:
         verify_published.verify_reference(Project(signed.local.root), signed.image, options)
     assert "a copy of the image alone leaves signatures and documents behind" in caught.value.hint
-    assert f"oras cp -r {'origin.example/acme/cpu@' + signed.digest if mirror else 'ORIGIN'} " in caught.value.hint
+    assert (
+        f"oras cp -r {'origin.example/acme/cpu@' + signed.digest if mirror else 'ORIGIN'} {signed.image}`"
+        in caught.value.hint
+    )
 
 
 def test_a_copy_without_its_documents_is_explained(signed: Signed) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import documents
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, UntrustedError
 from drydock.examine import tag_binding, tasks
 from drydock.examine.tag_binding import Named
@@ -144,12 +145,15 @@ def test_a_key_and_an_identity_exclude_each_other() -> None:
 
 
 def test_without_key_or_identity_only_looking_is_possible() -> None:
-    with pytest.raises(InputError, match="verify --reference: found neither --key nor --identity") as caught:
-        tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False)
-    assert "--unsigned" in caught.value.hint
-    assert not tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False, unsigned=True).trust.required
-    with pytest.raises(InputError, match="--unsigned excludes --key"):
-        tasks.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, unsigned=True)
+    def refused(key: str, *, unsigned: bool) -> InputError:
+        options = tasks.verify_options((key, "", "", ""), "", rebuild=False, insecure=False, unsigned=unsigned)
+        with pytest.raises(InputError) as caught:
+            tasks.verify(DRYDOCK, "r.example/a/b:c", options)
+        return caught.value
+
+    assert "verify --reference: found neither --key nor --identity" in str(refused("", unsigned=False))
+    assert "--unsigned" in refused("", unsigned=False).hint
+    assert "--unsigned excludes --key" in str(refused("key", unsigned=True))
 
 
 def test_a_time_in_the_future_is_a_problem() -> None:
