@@ -60,6 +60,10 @@ requirements+: [structlog==25.1.0] # + adds to the list that is inherited
 #     serve: {{--tensor-parallel-size: {{value: 4, because: answers sooner here, source: our benchmark of May}}}}
 """
 _IGNORED = "/.cache/\n/.venv/\n"
+_ATTRIBUTES = """\
+# LF whatever core.autocrlf says: these files are hashed into locks and images.
+* text=auto eol=lf
+"""
 _REQUIREMENTS = """\
 # What CI installs: `pip install -r requirements.txt`.
 drydock=={version}
@@ -78,6 +82,7 @@ def files(name: str, ci: str) -> Mapping[str, str]:
         FILE: _PROJECT.format(name=name),
         "matrix.yaml": _MATRIX.format(name=name),
         f"templates/cuda/stacks/{name}-cuda.yaml": _STACK.format(),
+        ".gitattributes": _ATTRIBUTES,
         ".gitignore": _IGNORED,
         workflow.REQUIREMENTS: _REQUIREMENTS.format(version=version.number()),
         **({workflow.PATHS[ci]: workflow.render(ci, (), (), own=True)} if ci != NO_CI else {}),

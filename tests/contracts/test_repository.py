@@ -183,3 +183,10 @@ def test_each_committed_digest_and_proof_is_of_these_inputs(variant: Variant) ->
     assert outdated == [], "invoke test --record"
     digests = {evidence.digest for evidence in shown.image.values()} - {""}
     assert image is None or digests <= {image.digest}, "invoke test --record"
+
+
+def test_every_text_is_checked_out_with_lf_whatever_git_is_configured_to() -> None:
+    listed = subprocess.run(["git", "ls-files", "--eol"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    expected = re.compile(r"i/(lf|none|-text)\s+w/\S*\s+attr/\S+ eol=lf\s")
+    assert not [line for line in listed.splitlines() if not expected.match(line)]
