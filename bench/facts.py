@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from bench.records import BenchmarkMachine
+from drydock.core.commit import is_in_repository, read_head, run_git
 from drydock.core.paths import ROOT
 
 
@@ -27,9 +28,14 @@ def machine() -> BenchmarkMachine:
 
 
 def commit() -> str:
-    """Return the current commit, with a + if files have uncommitted changes; empty outside a clone."""
-    name = _output("git", "rev-parse", "--short=12", "HEAD")
-    return f"{name}+" if name and _output("git", "status", "--porcelain", "--untracked-files=no") else name
+    """Return the current commit, with a + if files have uncommitted changes; empty outside a clone.
+
+    Raises GitFailedError.
+    """
+    if not is_in_repository(ROOT):
+        return ""
+    name = read_head(ROOT)[:12]
+    return f"{name}+" if name and run_git(ROOT, "status", "--porcelain", "--untracked-files=no") else name
 
 
 def _field(path: str, name: str, separator: str) -> str:

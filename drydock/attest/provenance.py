@@ -18,7 +18,7 @@ from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.config.access import redact
 from drydock.config.rows import MATRIX
-from drydock.core.commit import git_says, read_commit
+from drydock.core.commit import is_in_repository, read_commit, read_head, run_git
 from drydock.core.files import loads
 from drydock.core.project import Project
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -95,15 +95,21 @@ def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
 
 
 def read_origin(project: Project) -> Checkout:
-    """Return the state of a git repository; its fields are empty if it is not one. A wheel records its commit."""
+    """Return the state of a git repository; its fields are empty if it is not one. A wheel records its commit.
+
+    Raises GitFailedError if git does not answer: the image would seem to be from no commit, or from an unchanged one.
+    """
     if project.is_installed:
         commit = read_commit(project.root)
         return Checkout("", commit.removesuffix("+"), commit.endswith("+"))
-    commit = git_says(project.root, "rev-parse", "HEAD")
-    remote = git_says(project.root, "remote", "get-url", "origin")
-    top = Path(git_says(project.root, "rev-parse", "--show-toplevel"))
-    changed = [name for name in git_says(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
-    dirty = not all(_only_recorded(top, name) for name in changed)
+    if not is_in_repository(project.root):
+        return Checkout("", "", dirty=False)
+    commit = read_head(project.root)
+    remotes = run_git(project.root, "config", "--get", "remote.origin.url", may_fail=True)
+    remote = run_git(project.root, "remote", "get-url", "origin").strip() if remotes else ""
+    top = Path(run_git(project.root, "rev-parse", "--show-toplevel").rstrip("\n"))
+    names = run_git(project.root, "diff", "--name-only", "-z", "HEAD").split("\0") if commit else ()
+    dirty = not all(_only_recorded(top, name) for name in names if name)
     return Checkout(redact(remote) if "://" in remote else "", commit, dirty)
 
 
@@ -113,7 +119,7 @@ def _only_recorded(top: Path, name: str) -> bool:
     if path.name != "lock.json" or not path.is_file():
         return False
     try:
-        return _pinned(git_says(top, "show", f"HEAD:{name}")) == _pinned(path.read_text())
+        return _pinned(run_git(top, "show", f"HEAD:{name}")) == _pinned(path.read_text(encoding="utf-8"))
     except (ValueError, LookupError, TypeError, AttributeError):
         return False
 

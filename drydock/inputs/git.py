@@ -12,7 +12,8 @@ from typing import IO, NamedTuple
 
 from drydock.config.access import redact
 from drydock.config.mirrors import git_environment, read_mirrors
-from drydock.core.errors import DiskFullError, FetchError
+from drydock.core.commit import REPOSITORY_VARIABLES
+from drydock.core.errors import DiskFullError, FetchError, InputError
 
 TIMEOUT = 1800
 """Seconds for one git command: fetching PyTorch takes minutes on a slow connection."""
@@ -21,12 +22,6 @@ SETTINGS = (
     *("-c", "protocol.ext.allow=never", "-c", "protocol.fd.allow=never"),
 )
 """No setting of the user's may run a hook or a clean-up; no address may be a command (`ext::…`)."""
-REPOSITORY_VARIABLES = frozenset(
-    f"GIT_{name}"
-    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES",
-                 "NAMESPACE", "PREFIX", "SHALLOW_FILE", "GRAFT_FILE", "CEILING_DIRECTORIES")
-)  # fmt: skip
-"""Variables that a git hook sets; with them, git would work in the hook's repository."""
 LARGEST_ALLOCATION = str(4 << 30)
 """Bytes that git may allocate at once, so that a small pack cannot fill the memory."""
 
@@ -95,7 +90,10 @@ def run(  # noqa: PLR0913 - the last four have defaults
     output: IO[bytes] | None = None,
     limits: Limits = NO_LIMITS,
 ) -> bytes:
-    """Run git; raise FetchError with the last line of its error output, or DiskFullError."""
+    """Run git; raise FetchError with the last line of its error output, or DiskFullError.
+
+    Raises InputError for a repository of another user, which git refuses (git-config(1), safe.directory).
+    """
     command = limits.around(["git", *SETTINGS, *words])
     said = " ".join(redact(word) if "://" in word else word for word in command[-2:])
     out, err = output or subprocess.PIPE, subprocess.PIPE
@@ -133,6 +131,9 @@ def _refuse(where: str, output: str) -> None:
     message = re.sub(r"//[^/\s@]+@", "//", output.splitlines()[-1])
     if "No space left on device" in output:
         raise DiskFullError(f"{where}: {message}", hint="free some space and run the same command again")
+    if trust := re.search(r"git config --global --add safe\.directory \S+", output):
+        first = output.splitlines()[0].removeprefix("fatal: ")
+        raise InputError(f"{where}: {first}", hint=f"if you trust its owner: {trust[0]}")
     raise UnprovenError(
         f"{where}: {message}", hint="to use a mirror, set `git` in mirrors.yaml or git's own url.<mirror>.insteadOf"
     )

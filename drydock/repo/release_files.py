@@ -28,7 +28,7 @@ from drydock.attest.components import Component
 from drydock.attest.contents import Package
 from drydock.attest.licences import LicencePolicy
 from drydock.attest.signing import Signer
-from drydock.core.commit import git_says, read_commit
+from drydock.core.commit import read_commit, run_git
 from drydock.core.errors import BuildError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
@@ -83,13 +83,13 @@ def sha256(data: bytes) -> str:
 def _commit_time(root: Path, tag: str) -> int:
     """Return the time of the commit, in seconds. Raises InputError unless the checkout is what the tag names."""
     commit = read_commit(root)
-    tagged = git_says(root, "rev-list", "--max-count=1", f"refs/tags/{tag}")
+    tagged = run_git(root, "rev-parse", "--verify", "--quiet", f"refs/tags/{tag}^{{commit}}", may_fail=True).strip()
     if not commit or commit != tagged:
         found = f"{commit[:-1]} with changed files" if commit.endswith("+") else commit or "no commit"
         expected = f"{tag} ({tagged})" if tagged else f"{tag}, and there is no such tag"
         hint = f"git switch --detach {tag}, or make a release: ./inv release VERSION"
         raise InputError(f"the checkout is at {found}, expected {expected}", hint=hint)
-    return int(git_says(root, "show", "--no-patch", "--format=%ct", commit))
+    return int(run_git(root, "show", "--no-patch", "--format=%ct", commit))
 
 
 # --- packages ---------------------------------------------------------------------------------------------------------

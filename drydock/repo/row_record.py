@@ -16,11 +16,9 @@ from drydock.build.job import ARCHITECTURES
 from drydock.config.matrix import read_matrix
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate
-from drydock.core.commit import read_commit
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, HostError, InputError, StaleError
 from drydock.core.files import dumps, parse_json, read_bounded
-from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import following, lockfile
 from drydock.model.locked import Lock
@@ -80,7 +78,7 @@ def make(project: Project, variant: Variant, lock: Lock) -> RowRecord:
     parent = parent_lock(project, variant)
     return RowRecord(
         schema_=1,
-        drydock=Upgraded(version=version.number(), commit=read_commit(ROOT)),
+        drydock=Upgraded(version=version.number(), commit=version.read_own_commit()),
         lock=lock.content_sha256,
         inherits=variant.inherits or "",
         follows=following.pins_of(parent) if parent else {},

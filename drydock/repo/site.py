@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from drydock.core.commit import run_git
 from drydock.core.console import log
 from drydock.core.errors import BuildError, FetchError, InputError
 from drydock.core.files import dumps
+from drydock.inputs import git
 from drydock.inputs.store import default_store, place
 
 SETTINGS = "mkdocs.yml"
@@ -205,15 +207,14 @@ def _page(root: Path, page: str, language: str) -> str:
 
 def _tags(root: Path) -> list[str]:
     """Return the tags of releases, the newest first."""
-    command = ("git", "tag", "--list", "v*", "--sort=-version:refname")
-    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    listed = run_git(root, "tag", "--list", "v*", "--sort=-version:refname")
     return [tag for tag in listed.split() if _RELEASE.fullmatch(tag)]
 
 
 def _archive(root: Path, tag: str) -> tarfile.TarFile:
     """Return the files of a commit."""
-    made = subprocess.run(("git", "archive", tag), cwd=root, capture_output=True, check=True)
-    return tarfile.open(fileobj=io.BytesIO(made.stdout))
+    made = git.run(("archive", tag), "git archive", git.network_environment(os.environ), cwd=root)
+    return tarfile.open(fileobj=io.BytesIO(made))
 
 
 def _zensical(folder: Path, *words: str) -> None:

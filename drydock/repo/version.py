@@ -8,7 +8,8 @@ import tomllib
 from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.commit import read_commit
+from drydock.core.commit import GitFailedError, read_commit
+from drydock.core.console import log
 from drydock.core.paths import ROOT
 
 
@@ -19,10 +20,18 @@ def number() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
 
 
+def read_own_commit() -> str:
+    """Return the commit of drydock; empty if nothing says which it is, with a warning if git does not answer."""
+    try:
+        return read_commit(ROOT)
+    except GitFailedError as error:
+        log(f"warning: the commit of drydock is not known: {error}")
+        return ""
+
+
 def text() -> str:
     """Return version, commit, and what this drydock can build without a project."""
     variants = read_matrix(DRYDOCK)
     accelerators = sorted({variant.accelerator for variant in variants})
-    commit = read_commit(ROOT) or "unknown"
     rows = f"{len(variants)} images for {len(accelerators)} accelerators: {', '.join(accelerators)}"
-    return f"drydock {number()}\ncommit {commit}\n{rows}\n"
+    return f"drydock {number()}\ncommit {read_own_commit() or 'unknown'}\n{rows}\n"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from drydock.attest import provenance
 from drydock.build.job import Job, prepare
 from drydock.config.project import DRYDOCK
+from drydock.core.commit import GitFailedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile
@@ -95,3 +97,32 @@ def test_a_recorded_digest_is_no_change_but_another_pin_is(tmp_path: Path) -> No
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:
     assert tmp_path != ROOT
     assert provenance.read_origin(Project(tmp_path)).commit == ""
+
+
+@pytest.mark.parametrize("word", ["rev-parse", "config", "diff"])
+def test_git_that_fails_is_neither_no_commit_nor_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    git(project, ("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x"))
+    script = f'#!/bin/sh\n[ "$3" = {word} ] && {{ echo "fatal: cannot read" >&2; exit 128; }}\n'
+    (tmp_path / "git").write_text(f'{script}exec {shutil.which("git")} "$@"\n')
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    with pytest.raises(GitFailedError, match=f"git {word}: cannot read"):
+        provenance.read_origin(Project(project))
+
+
+def test_a_repository_of_another_user_is_no_origin_without_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, ("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+
+    with pytest.raises(GitFailedError, match="dubious ownership") as error:
+        provenance.read_origin(Project(tmp_path / "project"))
+
+    assert error.value.hint.endswith(f"safe.directory {tmp_path}")
