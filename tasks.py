@@ -22,7 +22,7 @@ try:
     from drydock.core.errors import InputError
     from drydock.core.files import dumps, unwritable, write_atomically
     from drydock.core.paths import ROOT
-    from drydock.core.process import short_lived
+    from drydock.core.process import prepare_process, short_lived
     from drydock.model.record import dump
     from drydock.repo import cli
     from drydock.repo.ci.tasks import VERBS
@@ -1174,4 +1174,5 @@ if not INSTALLED:  # what develops drydock itself
 short_lived()
 
 if __name__ == "__main__":
+    prepare_process()
     cli.run(namespace, sys.argv[1:])

@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from typing import Any
 from drydock.build.plan import template
 from drydock.build.steps import Steps
 from drydock.core.console import log
-from drydock.core.files import loads
+from drydock.core.files import link_or_copy, loads
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 
@@ -95,7 +94,7 @@ def _seed(layout: Path, foundation: Path) -> None:
     """Link the foundation's blobs into a layout: BuildKit does not send a blob that exists."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
     for digest in {descriptor["digest"] for descriptor in oci.descriptors(foundation)}:  # two layers may be equal
-        os.link(oci.blob(foundation, digest), oci.blob(layout, digest))
+        link_or_copy(oci.blob(foundation, digest), oci.blob(layout, digest))
 
 
 def _settle(layout: Path, foundation: Path) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ from drydock.build.progress import Log
 from drydock.build.steps import Plan, Steps
 from drydock.core.console import Step, log, step
 from drydock.core.errors import DrydockError, EngineError
-from drydock.core.files import exclusive
+from drydock.core.files import exclusive, link_or_copy
 from drydock.core.paths import cache_home
 from drydock.engine import daemon
 from drydock.inputs import wheels as resolve
@@ -218,7 +217,7 @@ def _share_foundation(job: Job) -> None:
     for other in cache_home().glob(f"foundations/*/{mine.parent.name}/{mine.name}"):
         if oci.sound(other):
             with whole_folder(mine, replace=True) as temporary:
-                shutil.copytree(other, temporary, dirs_exist_ok=True, copy_function=os.link)
+                shutil.copytree(other, temporary, dirs_exist_ok=True, copy_function=link_or_copy)
             return
 
 

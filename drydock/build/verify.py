@@ -22,6 +22,7 @@ from drydock.build.job import Job, committed_digest
 from drydock.config.project import FILE
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
+from drydock.core.files import link_or_copy
 from drydock.core.paths import cache_home
 from drydock.core.process import in_ci
 from drydock.engine import daemon
@@ -73,7 +74,7 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False, fro
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         again = Path(folder, CACHE, job.foundation.relative_to(cache_home()))
         if shared:
-            shutil.copytree(job.foundation, again, copy_function=os.link)
+            shutil.copytree(job.foundation, again, copy_function=link_or_copy)
         second = _build_elsewhere(job, Path(folder), builder, below="kept" if shared else "")
         differences = compare(Path(first.layout), Path(second["layout"]))
         below = {_digest(job.foundation), _digest(again)}

@@ -18,6 +18,7 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
 from drydock.core.ownership import find_writer
+from drydock.core.paths import find_home_folder
 from drydock.model.record import Record
 
 NAME = "mirrors.yaml"
@@ -93,8 +94,9 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
 
 def path_of(env: Mapping[str, str]) -> Path:
     """Return the path of the file, whether it exists or not."""
-    config = env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or Path.home()) / ".config"
-    return Path(env.get(VARIABLE) or Path(config) / "drydock" / NAME)
+    if env.get(VARIABLE):
+        return Path(env[VARIABLE])
+    return Path(env.get("XDG_CONFIG_HOME") or find_home_folder(env) / ".config") / "drydock" / NAME
 
 
 def rewritten(url: str, prefixes: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from drydock.core.amounts import byte_count, duration
+from drydock.core.errors import FULL, DiskFullError, DrydockError, InputError
 from drydock.core.paths import PROGRAM
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import one_line
@@ -32,6 +33,8 @@ _COLOURS = {"error": "1;31", "warning": "1;33", "hint": "36"}
 _verbose: list[bool] = [False]
 _written = [0.0]
 """When the last line was written, by time.monotonic()."""
+BROKEN_PIPE = 141
+"""Exit code when the reader of standard output has gone: 128 + SIGPIPE, as in shells."""
 BEAT = 15.0
 """Seconds without a line after which a running step says that it still runs."""
 
@@ -67,8 +70,9 @@ def errors() -> Console:
 def log(text: str) -> None:
     """Write one line to standard error, printable and without secrets; an active progress display moves down."""
     _written[0] = time.monotonic()
-    sys.stderr.write(f"{_coloured(printable(redact_text(spelled(text))))}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a full disk behind 2>FILE ends no build
+        sys.stderr.write(f"{_coloured(printable(redact_text(spelled(text))))}\n")
+        sys.stderr.flush()
 
 
 def spelled(text: str) -> str:
@@ -93,11 +97,35 @@ def _coloured(text: str) -> str:
 
 
 def emit(text: str) -> None:
-    """Write data to standard output, in printable form."""
+    """Write data to standard output, in printable form.
+
+    Exits silently if its reader has gone, as in `| head`; raises DrydockError if it cannot be written.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII locale cannot encode arrows
-    sys.stdout.write(printable(text))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(printable(text))
+        sys.stdout.flush()
+    except OSError as error:
+        _discard_output()
+        if isinstance(error, BrokenPipeError):
+            sys.exit(BROKEN_PIPE)
+        raise _explain_output_error(error) from error
+
+
+def _discard_output() -> None:
+    """Send what is left to write nowhere: Python writes it again when it ends, and would print a second error.
+
+    Source: the Python documentation of the module signal, "Note on SIGPIPE".
+    """
+    with contextlib.suppress(OSError, ValueError):  # not a file, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _explain_output_error(error: OSError) -> DrydockError:
+    """Return the error of standard output that cannot be written: a full disk, or a closed one (`>&-`)."""
+    kind = DiskFullError if error.errno in FULL else InputError
+    return kind(f"standard output: {error.strerror}", hint="redirect it to a file on a disk with free space, or a pipe")
 
 
 def as_lines(lines: Iterable[str]) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from entrypoints.core.redact import redact_text
 
@@ -156,6 +159,46 @@ class PreflightError(DrydockError):
     """A machine of a topology is not as its plan needs it."""
 
     code = 20
+
+
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""Error numbers of a write to a folder that is not writable."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk without space, and of a user who has used a quota up."""
+_BROKEN_DISK = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT)
+"""Error numbers of a disk that fails, and of a network file system whose server does not answer."""
+
+
+def explain_os_error(error: OSError, path: str | os.PathLike[str] = "") -> DrydockError:
+    """Return an error of the operating system as one of drydock's; `path` is what was accessed if it does not say."""
+    if error.errno is None:  # not of the operating system: a library's, such as one of requests
+        return DrydockError(str(error) or type(error).__name__)
+    where, reason = str(error.filename or path or "a file"), error.strerror
+    if error.errno in FULL:
+        return DiskFullError(
+            f"{path or where}: no space left on the disk ({reason})",
+            hint="free some space and run the same command again: finished files are kept, half-written ones are not",
+        )
+    if error.errno == errno.EACCES and _is_noexec(where):
+        hint = "DRYDOCK_CACHE and TMPDIR name folders whose file system allows programs"
+        return InputError(f"{where}: {reason}: its file system is mounted noexec", hint=hint)
+    if error.errno in (*UNWRITABLE, errno.EEXIST):  # EEXIST: a file or a link where mkdir makes a folder
+        hint = "choose a folder that you can write to; DRYDOCK_CACHE names drydock's own"
+    elif error.errno in _BROKEN_DISK:
+        hint = "check the disk, or the server of the network file system"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        hint = "raise the limit: ulimit -n 4096"
+    else:
+        hint = "check this path, what it links to, and its file system; DRYDOCK_CACHE names drydock's own folder"
+    return InputError(f"{where}: {reason}", hint=hint)
+
+
+def _is_noexec(path: str) -> bool:
+    """Tell whether a path is a program's on a file system that runs none."""
+    try:
+        return Path(path).is_file() and bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -8,6 +8,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import shutil
 import stat
 import tempfile
 import time
@@ -19,17 +21,22 @@ from typing import IO, Any
 import orjson
 
 from drydock.core.console import log
-from drydock.core.errors import DiskFullError, DrydockError, InputError
+from drydock.core.errors import FULL, UNWRITABLE, DrydockError, InputError, explain_os_error
 
 DEEPEST = 64
 """Levels of nested JSON. The deepest document that drydock reads, an SPDX bill of materials, has seven."""
 LONGEST_NUMBER = 20
 """Digits of an integer in JSON: 20 hold 64 bits. Python converts more digits in quadratic time."""
+_LFS_POINTER = re.compile(
+    rb"version https?://(?:git-lfs\.github\.com|hawser\.github\.com|git-media\.io)/(?:spec/)?v/?\d\r?\n"
+    rb"(?:ext-[^\n]*\n)*oid sha256:[0-9a-f]{64}\r?\nsize \d+\s*$"
+)
+LARGEST_LFS_POINTER = 1023
+"""Bytes of a pointer of Git LFS (git-lfs, docs/spec.md)."""
+LFS_HINT = "run `git lfs pull` in the clone that it comes from (apt-get install git-lfs)"
 SLOWEST = 10_000
 """Bytes in a second: an older mobile network is ten times as fast."""
 _TOO_DEEP = f"nested deeper than {DEEPEST} levels"
-UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
-"""Error numbers of a write to a folder that is not writable."""
 
 
 def dumps(value: Any) -> str:
@@ -157,6 +164,16 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_lfs_pointer(path: Path) -> bool:
+    """Tell whether a file is a pointer of Git LFS, which stands for the file. Raises OSError.
+
+    Pointers of older versions of Git LFS have another address of the specification.
+    """
+    with open_regular(path) as file:
+        data = file.read(LARGEST_LFS_POINTER + 1)
+    return len(data) <= LARGEST_LFS_POINTER and _LFS_POINTER.match(data) is not None
+
+
 def below(folder: Path, name: str) -> Path:
     """Return the path of a name below a folder. Every name from a lock or an index becomes a path here.
 
@@ -250,30 +267,85 @@ def disk_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in UNWRITABLE:
-            raise InputError(
-                f"{error.filename or path}: {error.strerror}",
-                hint="choose a folder that you can write to; DRYDOCK_CACHE names drydock's own",
-            ) from error
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise DiskFullError(
-            f"{path}: no space left on the disk ({error.strerror})",
-            hint="free some space and run the same command again: finished files are kept, half-written ones are not",
-        ) from error
+        if error.errno in (*UNWRITABLE, *FULL):
+            raise explain_os_error(error, path) from error
+        raise
 
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock file while the block runs. Logs a message if it has to wait for another run.
 
-    The kernel releases the lock when the process dies.
+    The kernel releases the lock when the process dies. Raises InputError where the file cannot be made or locked.
     """
-    make_folder(path.parent)
-    with open(path, "a", opener=private) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log(f"waiting for another drydock run to release {path}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        make_folder(path.parent)
+        handle = open(path, "a", opener=private)  # noqa: SIM115 - closed below; the block's own errors are its caller's
+    except OSError as error:
+        raise explain_os_error(error, path) from error
+    with handle:
+        take_lock(handle, path, f"waiting for another drydock run to release {path}")
         yield
+
+
+def take_lock(file: IO[Any], path: Path, waiting: str) -> None:
+    """Lock a file of drydock's cache; log `waiting` if another run holds the lock.
+
+    Raises InputError where the file system has no locks: NFS without lockd (ENOLCK), Lustre without `-o flock`
+    (ENOSYS), some FUSE file systems (EOPNOTSUPP).
+    """
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(waiting)
+            fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        raise InputError(
+            f"{path}: its file system cannot lock files (flock: {error.strerror})",
+            hint="set DRYDOCK_CACHE to a folder on a local disk, or mount this one with locks (Lustre: -o flock)",
+        ) from error
+
+
+def check_cache_folder(folder: Path) -> None:
+    """Check that files in a folder can be written, locked, and given modes. Raises InputError or DiskFullError."""
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".drydock-")
+    except OSError as error:
+        raise explain_os_error(OSError(error.errno, error.strerror, str(folder)), folder) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            take_lock(file, folder, "")
+        set_mode(Path(name), 0o644)
+    finally:
+        Path(name).unlink()
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Hard-link a file; copy it where that is impossible.
+
+    Examples are another disk (EXDEV), a file system without hard links, a file of another user
+    (fs.protected_hardlinks), and a file with too many of them.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Set the mode of a file that is hashed into an image. Raises InputError where the file system keeps no modes.
+
+    vfat and CIFS accept chmod and ignore it; the image would then have another digest.
+    """
+    if stat.S_IMODE(path.stat().st_mode) == mode:
+        return  # it may be another user's, who alone can change it
+    path.chmod(mode)
+    actual = stat.S_IMODE(path.stat().st_mode)
+    if actual != mode:
+        raise InputError(
+            f"{path}: its file system keeps no modes of files: found {actual:04o}, expected {mode:04o}",
+            hint="set DRYDOCK_CACHE to a folder on a local Linux file system",
+        )

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
+import locale
 import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+
+from drydock.core.errors import InputError
 
 GC_THRESHOLD = 100_000
 """Allocations between two runs of the garbage collector. A command makes a million records, keeps them until it ends
@@ -18,6 +24,47 @@ def short_lived() -> None:
     os.umask(os.umask(0) | NOT_FOR_OTHERS)
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def prepare_process() -> None:
+    """Make what the environment got wrong right, before anything is read: closed standard streams, and the encoding."""
+    open_standard_streams()
+    require_utf8()
+
+
+def open_standard_streams() -> None:
+    """Open /dev/null in place of each closed standard stream: the next file that is opened would get its number.
+
+    What git then writes to standard error would be in that file. Standard output is opened for reading only, so that
+    a write to it fails as it would have (gnulib's stdopen does the same).
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:  # Python found it closed
+            opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
+
+
+def require_utf8() -> None:
+    """Start this process again in Python's UTF-8 mode if the locale has another encoding.
+
+    All of drydock's files are UTF-8. In such a locale Python would read them as ISO 8859-1 or the like (PEP 540).
+    """
+    if sys.flags.utf8_mode or codecs.lookup(locale.getencoding()).name == "utf-8":
+        return
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
+
+
+def check_current_folder() -> None:
+    """Raise InputError if the current folder was deleted: no relative path has a meaning in it."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        hint = "it was deleted or cannot be read; change to another one"
+        raise InputError(f"the current folder: {error.strerror}", hint=hint) from error
 
 
 def in_ci(env: Mapping[str, str]) -> bool:

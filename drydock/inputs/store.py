@@ -19,9 +19,18 @@ from dataclasses import dataclass
 from io import BufferedRandom, BufferedReader
 from pathlib import Path
 
-from drydock.core.console import log
 from drydock.core.errors import FetchError
-from drydock.core.files import below, checksum, disk_full, file_sha256, make_folder, private
+from drydock.core.files import (
+    below,
+    checksum,
+    disk_full,
+    file_sha256,
+    link_or_copy,
+    make_folder,
+    private,
+    set_mode,
+    take_lock,
+)
 from drydock.core.paths import cache_home
 
 LOCK_DELAY = 60
@@ -165,7 +174,8 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
         _sweep(final)
         temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=_prefix(final)))
         with _open_folder(temporary) as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # tells _sweep that this run is alive
+            with contextlib.suppress(OSError):  # without locks, _sweep cannot take one either and removes nothing
+                fcntl.flock(handle, fcntl.LOCK_EX)  # tells _sweep that this run is alive
             try:
                 temporary.chmod(0o755)
                 yield temporary
@@ -213,7 +223,7 @@ def _locked(partial: Path) -> Iterator[BufferedRandom]:
     """Open and lock a partial file; try again if the previous holder of the lock renamed or removed it."""
     while True:
         with open(partial, "a+b", opener=private) as file:
-            _take_lock(file)
+            take_lock(file, partial, f"waiting for another drydock run to fetch {partial.name[:12]}…")
             if not _still_named(file, partial):
                 continue
             try:
@@ -222,14 +232,6 @@ def _locked(partial: Path) -> Iterator[BufferedRandom]:
                 if _still_named(file, partial) and file.seek(0, os.SEEK_END) == 0:
                     partial.unlink()
             return
-
-
-def _take_lock(file: BufferedRandom) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log(f"waiting for another drydock run to fetch {Path(file.name).name[:12]}…")
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _still_named(file: BufferedRandom, path: Path) -> bool:
@@ -251,16 +253,15 @@ def mtime_of(sha256: str) -> int:
 def place(source: Path, target: Path, *, executable: bool) -> None:
     """Hard-link a stored file; copy it if it must be executable or is on another disk."""
     make_folder(target.parent)
-    if not executable:
-        with contextlib.suppress(OSError):
-            os.link(source, target)
-            return
-    shutil.copy2(source, target)
-    target.chmod(0o755 if executable else 0o644)
+    if executable:
+        shutil.copy2(source, target)
+    else:
+        link_or_copy(source, target)
+    set_mode(target, 0o755 if executable else 0o644)
 
 
 def _write(target: Path, text: bytes, mtime: int) -> None:
     make_folder(target.parent)
     target.write_bytes(text)
-    target.chmod(0o644)
+    set_mode(target, 0o644)
     os.utime(target, (mtime, mtime))

@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import file_sha256, loads, read_bounded
+from drydock.core.files import file_sha256, link_or_copy, loads, read_bounded
 from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -33,7 +32,7 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     for blob in below:
-        os.link(blob, blobs / blob.name)
+        link_or_copy(blob, blobs / blob.name)
     top = layer.rename(blobs / file_sha256(layer))
     config, manifest = _image([*below, top], platform, epoch, author)
     for data in (config, manifest):

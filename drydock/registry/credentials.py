@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError
 from drydock.core.files import loads, read_bounded
+from drydock.core.paths import find_home_folder
 from drydock.oci.reference import DOCKER_HUB
 
 DOCKER_HUB_KEY = "https://index.docker.io/v1/"
@@ -67,7 +68,7 @@ def read_credentials(host: str, env: Mapping[str, str]) -> Credentials | None:
 
 def config_path(env: Mapping[str, str]) -> Path:
     """Return the path of docker's configuration file."""
-    return Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME") or Path.home()) / ".docker") / "config.json"
+    return Path(env.get("DOCKER_CONFIG") or find_home_folder(env) / ".docker") / "config.json"
 
 
 def parse_entry(entry: Any, where: str) -> Credentials | None:

@@ -23,12 +23,14 @@ from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
 from drydock.config.project import OPTION, VARIABLE, find, read_settings
 from drydock.config.renamed import current_option
-from drydock.core.console import emit, log, spelled
+from drydock.core.console import emit, spelled
 from drydock.core.errors import DrydockError, InputError, nearest
 from drydock.core.paths import PROGRAM
+from drydock.core.process import check_current_folder, prepare_process
 from drydock.inputs import others
 from drydock.lock.proof import TIERS
 from drydock.repo import version
+from drydock.repo.task_helpers import print_errors
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
@@ -49,7 +51,9 @@ WITH_AUTO = ("build", "run", "entrypoint")
 SHORT = {"-v": "--verbose"}
 """Short option → the long one. Each means the same in every task, as -h does."""
 
-ANSWERED = ("help", "completion", "complete", "--version")
+COMPLETE = "complete"
+"""First word of the line with which a shell asks for completions."""
+ANSWERED = ("help", "completion", COMPLETE, "--version")
 """First words that are no task."""
 
 MANY = {"matrix": "--target", "build": "--target"}
@@ -111,33 +115,39 @@ class _Checked(Program):
 
 def main() -> None:
     """Run the tasks of tasks.py: the console script `drydock`."""
+    prepare_process()
     from tasks import namespace  # noqa: PLC0415 - it imports this module
 
     run(namespace, sys.argv[1:])
 
 
 def run(tasks: Collection, arguments: Sequence[str]) -> None:
-    """Run the tasks that the words name. Exits with 2 if a word is wrong."""
+    """Run the tasks that the words name, or complete them. Exits with 2 if a word is wrong."""
+    with print_errors(silent=_find_first_word(arguments) == COMPLETE):
+        check_current_folder()
+        _run_tasks(tasks, arguments)
+
+
+def _find_first_word(arguments: Sequence[str]) -> str:
+    """Return the word after --project DIR; empty if there is none."""
+    option, equals, _ = arguments[0].partition("=") if arguments else ("", "", "")
+    before = 0 if option != OPTION else 1 if equals else 2
+    return next(iter(arguments[before:]), "")
+
+
+def _run_tasks(tasks: Collection, arguments: Sequence[str]) -> None:
+    """Answer, or check the words and let invoke run their tasks. Raises InputError."""
     contexts = {name: context for context in tasks.to_contexts() for name in (context.name or "", *context.aliases)}
     for word in arguments:
         if not word.isprintable() and re.search("[\ud800-\udfff]", word):  # how Python keeps bytes that are no text
-            log(f"error: {word!a} is not UTF-8")
-            sys.exit(InputError.code)
-    try:
-        own, dashes, rest = _split(_in_project(arguments))
-    except InputError as error:
-        log(f"error: {error}")
-        sys.exit(error.code)
+            raise InputError(f"{word!a} is not UTF-8", hint="rename the file, or correct the word")
+    own, dashes, rest = _split(_in_project(arguments))
     words = _joined(own, contexts)
     if not words or words[0] in (*ANSWERED, *_groups(contexts)) or {"-h", "--help"} & {*words}:
         emit(spelled(_answer(tasks, contexts, words)))
         return
-    try:
-        checked = [*_checked(words, contexts)]
-        checked += _default_target(checked, contexts)
-    except InputError as error:
-        log(f"error: {error}")
-        sys.exit(error.code)
+    checked = [*_checked(words, contexts)]
+    checked += _default_target(checked, contexts)
     _Checked(namespace=tasks, binary=PROGRAM).run([PROGRAM, *checked, *dashes, *rest])
 
 
@@ -275,7 +285,7 @@ def _shown(context: ParserContext) -> str:
 
 def _answer(tasks: Collection, contexts: Mapping[str, ParserContext], words: Sequence[str]) -> str:
     """Return the overview, the help of a task, a completion script, or what completes a line."""
-    if words and words[0] == "complete":
+    if words and words[0] == COMPLETE:
         return "".join(f"{word}\n" for word in _candidates(contexts, words[1:]))
     if words and words[0] == "--version":
         return version.text()
@@ -367,6 +377,6 @@ def _targets() -> set[str]:
     """Return the words that name rows; none if the project cannot be read: a line that is typed shows no error."""
     try:
         variants = read_matrix(others.current())
-    except DrydockError:
+    except (DrydockError, OSError):
         return set()
     return {word for variant in variants for word in (variant.id, variant.accelerator, *variant.aliases)}

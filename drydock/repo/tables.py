@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -120,7 +121,7 @@ def text(found: Sequence[Mapping[str, Any]], columns: int = WIDEST) -> str:
         table.add_column(name, min_width=max(len(name), words if name in FOLDED else whole), no_wrap=name not in FOLDED)
     for cell in cells:
         table.add_row(*cell)
-    console = Console(width=min(columns, WIDEST), color_system=None)
+    console = Console(width=min(columns, WIDEST), color_system=None, file=io.StringIO())
     with console.capture() as capture:
         console.print(table)
     lines = [line.rstrip() for line in capture.get().splitlines()]

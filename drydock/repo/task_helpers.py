@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import read_settings
+from drydock.core.commit import GitFailedError
 from drydock.core.console import emit, log, set_verbose
-from drydock.core.errors import DrydockError, InputError
+from drydock.core.errors import DrydockError, InputError, explain_os_error
 from drydock.core.files import dumps
 from drydock.core.lacking_package import exit_without_package
 from drydock.core.paths import PROGRAM, ROOT
@@ -30,6 +32,27 @@ INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
 
 
+@contextlib.contextmanager
+def print_errors(*, silent: bool = False) -> Iterator[None]:
+    """Print an error of the block without a traceback, unless it is `silent`, and exit with its code.
+
+    An error of the operating system that no function has explained is explained by its number and path.
+    """
+    try:
+        yield
+    except (DrydockError, GitFailedError, OSError) as problem:
+        error = _explain_problem(problem)
+        if not silent:
+            log(f"error: {error}")
+        sys.exit(error.code)
+
+
+def _explain_problem(problem: DrydockError | GitFailedError | OSError) -> DrydockError:
+    if isinstance(problem, GitFailedError):
+        return InputError(problem.args[0], hint=problem.hint)
+    return explain_os_error(problem) if isinstance(problem, OSError) else problem
+
+
 def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     """Make a function an invoke task that prints errors without a traceback. Options are those of invoke's task."""
 
@@ -38,10 +61,8 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
         def run(*arguments: Any, **named: Any) -> None:
             set_verbose(verbose=bool(named.get("verbose")))
             try:
-                function(*arguments, **named)
-            except DrydockError as error:
-                log(f"error: {error}")
-                sys.exit(error.code)
+                with print_errors():
+                    function(*arguments, **named)
             except ModuleNotFoundError as error:  # a verb imports what only it needs
                 exit_without_package(error)
             except KeyboardInterrupt:

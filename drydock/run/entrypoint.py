@@ -17,6 +17,7 @@ from typing import Any
 
 from drydock.build import render
 from drydock.core.errors import HostError, InputError
+from drydock.core.paths import find_home_folder
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.model.variant import Variant
@@ -69,10 +70,10 @@ def argv_of(
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:
     """Return where huggingface_hub and ModelScope keep models on this machine, by their own variables."""
-    cache = env.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = env.get("XDG_CACHE_HOME") or str(find_home_folder(env) / ".cache")
     home = env.get("HF_HOME") or f"{cache}/huggingface"
     hub = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
-    modelscope = env.get("MODELSCOPE_CACHE") or str(Path.home() / ".cache" / "modelscope" / "hub")
+    modelscope = env.get("MODELSCOPE_CACHE") or str(find_home_folder(env) / ".cache" / "modelscope" / "hub")
     return [hub, f"{modelscope}/models", modelscope]
 
 

@@ -5,6 +5,7 @@ It answers what is asked before hardware is bought or borrowed. Each plan is wha
 
 from __future__ import annotations
 
+import io
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -181,7 +182,7 @@ def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
     for size in found:
         if size.hosts:
             table.add_row(*cells(size))
-    console = Console(width=columns, color_system=None)
+    console = Console(width=columns, color_system=None, file=io.StringIO())
     with console.capture() as capture:
         console.print(table)
     lines = [f"{model}: the fewest machines of each kind for one server", ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,43 @@ def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, -1)
     with pytest.raises(InputError, match=f"{tmp_path}: uid 65534 owns it"):
         cache_home({"DRYDOCK_CACHE": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda path: path.touch(), "found a file"),
+        (lambda path: path.symlink_to("nowhere"), "found a link to nowhere, which does not exist"),
+        (lambda path: path.symlink_to(path), "found too many levels of symbolic links"),
+    ],
+)
+def test_a_cache_that_is_no_folder_is_no_empty_cache(tmp_path: Path, make: Callable[[Path], None], found: str) -> None:
+    make(tmp_path / "cache")
+
+    with pytest.raises(InputError, match=found) as error:
+        cache_home({"DRYDOCK_CACHE": str(tmp_path / "cache")})
+
+    assert "set DRYDOCK_CACHE" in error.value.hint
+
+
+def test_a_name_that_is_too_long_for_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="file name too long"):
+        cache_home({"DRYDOCK_CACHE": str(tmp_path / ("x" * 300))})
+
+
+def test_a_missing_cache_and_a_link_to_a_folder_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+
+    for name in ("missing", "link"):
+        assert cache_home({"DRYDOCK_CACHE": str(tmp_path / name)}) == tmp_path / name
+
+
+@pytest.mark.parametrize("home", [None, ""])
+def test_a_user_without_a_home_folder_is_told_to_set_one(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 4_242_424)
+    env = {} if home is None else {"HOME": home}
+
+    with pytest.raises(InputError, match="HOME is not set, and user 4242424 is not in /etc/passwd"):
+        cache_home(env)
+    assert cache_home({"DRYDOCK_CACHE": "/a", **env}) == Path("/a")

@@ -108,7 +108,7 @@ def test_a_word_that_is_no_text_exits_with_2() -> None:
     ran = started("topology", "plan", os.fsdecode(b"a\xff.yaml"))
 
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "error: 'a\\udcff.yaml' is not UTF-8\n"
+    assert ran.stderr.startswith("error: 'a\\udcff.yaml' is not UTF-8\n")
 
 
 def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None:
@@ -304,3 +304,21 @@ def test_completion_in_a_project_of_others_is_silent(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     done = started("complete", "build", "--target", "cp", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("text", ["schema: [", "schema: 9\n", "name: \\xff\n"])
+def test_completion_in_a_project_that_cannot_be_read_prints_no_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "drydock.yaml").write_text(text)
+
+    targets = started("complete", "build", "--target", "", cwd=tmp_path)
+    options = started("complete", "build", "--targ", cwd=tmp_path)
+
+    assert (targets.returncode, targets.stderr, targets.stdout) == (0, "", "auto\n")
+    assert (options.stderr, options.stdout) == ("", "--target\n")
+
+
+@pytest.mark.parametrize("words", [["complete", "\udcff"], ["--project", "/nowhere", "complete", ""]])
+def test_completion_of_a_line_that_is_wrong_prints_nothing(words: list[str]) -> None:
+    ran = started(*words)
+
+    assert (ran.stdout, ran.stderr) == ("", "")
