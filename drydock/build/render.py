@@ -19,7 +19,7 @@ from drydock.build import quoting
 from drydock.build.quoting import Quoted
 from drydock.config.failures import failures_text
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import dumps, read_bounded
+from drydock.core.files import LFS_HINT, dumps, is_lfs_pointer, read_bounded
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
 from drydock.model.locked import Lock
@@ -281,10 +281,15 @@ def own_files(project: Project, variant: Variant) -> dict[str, bytes]:
 
 
 def _own_file(project: Project, name: str) -> bytes:
+    path = project / name
     try:
-        return read_bounded(project / name, OWN_AT_MOST)
+        content = read_bounded(path, OWN_AT_MOST)
+        is_pointer = is_lfs_pointer(path)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}", hint="additions name files of the project") from error
+    if is_pointer:
+        raise InputError(f"{name}: found a pointer of Git LFS, expected the file", hint=LFS_HINT)
+    return content
 
 
 def _certificate(project: Project, name: str) -> bytes:

@@ -32,7 +32,7 @@ _LFS_POINTER = re.compile(
     rb"(?:ext-[^\n]*\n)*oid sha256:[0-9a-f]{64}\r?\nsize \d+\s*$"
 )
 LARGEST_LFS_POINTER = 1023
-"""Bytes of a pointer of Git LFS (git-lfs, docs/spec.md)."""
+"""Bytes of a pointer of Git LFS (the specification of git-lfs, "The Pointer")."""
 LFS_HINT = "run `git lfs pull` in the clone that it comes from (apt-get install git-lfs)"
 SLOWEST = 10_000
 """Bytes in a second: an older mobile network is ten times as fast."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import re
 import stat
 import tarfile
 import tempfile
@@ -12,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from drydock.core.console import log
 from drydock.core.errors import FetchError
-from drydock.core.files import file_sha256
+from drydock.core.files import LARGEST_LFS_POINTER, below, file_sha256, is_lfs_pointer, set_mode
 from drydock.core.tar import members, open_tar
 from drydock.inputs.store import mtime_of
 
@@ -21,6 +23,8 @@ MOST_FILES, MOST_BYTES = 500_000, 32 << 30
 """Limits of one source tree, far above those that images are compiled from."""
 OLDEST = 315_619_200
 """1980-01-02 in seconds: zip files, and so wheels, have no earlier times."""
+SHOWN = 5
+"""Number of files that an error names."""
 BROKEN = (tarfile.TarError, LookupError, OSError)
 """What Python's tarfile raises for damaged archives and for links that lead nowhere or to themselves."""
 UNUSUAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -81,6 +85,44 @@ def _extract(tar: tarfile.TarFile, folder: Path, budget: Budget) -> None:
         tar.extract(member, folder, filter="data")
 
 
+def check_lfs_pointers(folder: Path, name: str) -> None:
+    """Raise FetchError for files that are pointers of Git LFS: neither git nor an archive of a forge has the files."""
+    pointers = sorted(
+        str(path.relative_to(folder))
+        for path, status in _walk(folder)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_LFS_POINTER and is_lfs_pointer(path)
+    )
+    if pointers:
+        shown = ", ".join(pointers[:SHOWN]) + (f" and {len(pointers) - SHOWN} more" if pointers[SHOWN:] else "")
+        raise FetchError(
+            f"{name}: found pointers of Git LFS, expected the files: {shown}",
+            hint="clone the repository, run `git lfs pull`, pack its folder as tar.gz, and pin that in the stack: "
+            "`url` and `sha256` instead of `repository`",
+        )
+
+
+def warn_of_links(folder: Path, name: str) -> None:
+    """Log each link that leads out of a source tree: in the build it names another file, or none."""
+    for path, status in _walk(folder):
+        if not stat.S_ISLNK(status.st_mode):
+            continue
+        target = path.readlink()
+        place = posixpath.normpath(path.relative_to(folder).parent / target)
+        if target.is_absolute() or place.split("/")[0] == "..":
+            log(f"warning: {name}: {path.relative_to(folder)} links to {target}, which is not in the source code")
+
+
+def warn_of_submodules(folder: Path, name: str) -> None:
+    """Log each submodule whose folder is empty: archives that a forge makes of a repository have none."""
+    described = folder / ".gitmodules"
+    text = described.read_text(encoding="utf-8", errors="replace") if described.is_file() else ""
+    for place in re.findall(r"^\s*path\s*=\s*(\S+)\s*$", text, re.MULTILINE):
+        inner = below(folder, place)
+        if inner.is_dir() and not any(inner.iterdir()):
+            hint = "git has it: `repository` and `ref` instead of `url`"
+            log(f"warning: {name}: the archive lacks the submodule {place}, whose folder is empty; {hint}")
+
+
 def settle(folder: Path, key: str) -> None:
     """Give all files of a folder modes and times that depend on nothing but the id of the source code, in hexadecimal.
 
@@ -90,7 +132,7 @@ def settle(folder: Path, key: str) -> None:
     time = OLDEST + mtime_of(key)
     for path, found in _walk(folder):
         if not stat.S_ISLNK(found.st_mode):
-            path.chmod(0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_IXUSR else 0o644)
+            set_mode(path, 0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_IXUSR else 0o644)
         os.utime(path, (time, time), follow_symlinks=False)
     os.utime(folder, (time, time))
 

@@ -60,7 +60,10 @@ def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[
 
 
 def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
-    """Return a folder with exactly the files of some source code; fetch it if the store lacks it. Raises FetchError."""
+    """Return a folder with exactly the files of some source code; fetch it if the store lacks it.
+
+    Raises FetchError, also for pointers of Git LFS. What else the source code lacks is logged.
+    """
     archive = fetch(source, target, store, env)
     key = str(source.pin)
     final = below(store.home / "sources", key)
@@ -68,8 +71,11 @@ def folder(source: LockedSource, target: Environment, store: Store, env: Mapping
         if not source.commit:
             store.verify(key)
             source_tree.unpack(archive, fresh, source.name)
+            source_tree.warn_of_submodules(fresh, source.name)
         else:
             git_objects.check_out(source.name, key, fresh, store, env)
+        source_tree.check_lfs_pointers(fresh, source.name)
+        source_tree.warn_of_links(fresh, source.name)
         source_tree.settle(fresh, key)
         if os.path.lexists(final) and (final.is_symlink() or not source_tree.same(fresh, final)):
             log(f"{final}: not the files of {source.name} {key[:12]}: unpacked again")

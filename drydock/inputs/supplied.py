@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drydock.config.validation import made
 from drydock.core.errors import FetchError, InputError, nearest
-from drydock.core.files import below, file_sha256
+from drydock.core.files import LFS_HINT, below, file_sha256, is_lfs_pointer
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedFile
 from drydock.model.variant import Supplied, Variant
@@ -92,6 +92,8 @@ def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> 
 
 
 def _add(path: Path, store: Store) -> LockedFile:
+    if is_lfs_pointer(path):
+        raise InputError(f"{path}: found a pointer of Git LFS, expected the file", hint=LFS_HINT)
     sha256 = file_sha256(path)
     store.add(_chunks(path), sha256, path.name)
     return made(LockedFile, str(path), {"filename": path.name, "size": path.stat().st_size, "sha256": sha256})

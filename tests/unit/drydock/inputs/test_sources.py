@@ -500,3 +500,70 @@ def test_another_commit_gives_its_files_another_time(repository: Path, store: St
 )
 def test_a_relative_submodule_belongs_to_its_repository(base: str, url: str, expected: str) -> None:
     assert git_objects.joined(base, url) == expected
+
+
+# --- what source code lacks -----------------------------------------------------------------------------------------
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'7' * 64}\nsize 12345\n"
+
+
+def test_a_pointer_of_git_lfs_in_a_commit_is_refused_with_the_remedy(repository: Path, store: Store) -> None:
+    (repository / "data").mkdir()
+    (repository / "data" / "k.bin").write_text(POINTER)
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "--message", "kernels")
+
+    with pytest.raises(FetchError, match=r"app: found pointers of Git LFS, expected the files: data/k\.bin\n") as error:
+        checked_out(repository, store)
+
+    assert "git lfs pull" in error.value.hint
+    assert not list((store.home / "sources").glob("[!.]*"))
+
+
+def test_pointers_of_git_lfs_in_an_archive_are_counted(store: Store) -> None:
+    names = [f"app/{number}.bin" for number in range(7)]
+    source = stored_archive(store, packed(dict.fromkeys(names, POINTER)))
+
+    with pytest.raises(FetchError, match=r"0\.bin, 1\.bin, 2\.bin, 3\.bin, 4\.bin and 2 more"):
+        sources.folder(source, TARGET, store)
+
+
+@pytest.mark.parametrize(
+    ("target", "warned"), [("/etc/passwd", True), ("../../outside", True), ("../setup.py", False), ("absent", False)]
+)
+def test_a_link_that_leaves_the_source_code_is_said(
+    repository: Path, store: Store, capsys: pytest.CaptureFixture[str], target: str, warned: bool
+) -> None:
+    (repository / "deep").mkdir()
+    (repository / "deep" / "link").symlink_to(target)
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "--message", "link")
+
+    folder = checked_out(repository, store)
+
+    said = f"warning: app: deep/link links to {target}, which is not in the source code"
+    assert (said in capsys.readouterr().err) is warned
+    assert (folder / "deep" / "link").readlink() == Path(target)
+
+
+def test_an_archive_without_its_submodules_is_said(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    modules = '[submodule "a"]\n\tpath = third_party/a\n\turl = ../a\n[submodule "b"]\n\tpath = b\n'
+    source = stored_archive(store, packed({"app/.gitmodules": modules, "app/third_party/a/": "", "app/b/file": "x"}))
+
+    sources.folder(source, TARGET, store)
+
+    assert "the archive lacks the submodule third_party/a, whose folder is empty" in (said := capsys.readouterr().err)
+    assert "submodule b" not in said
+
+
+def packed(files: dict[str, str]) -> bytes:
+    """Return a tar.gz of texts by name; a name that ends with a slash is a folder's."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.mode, member.size = tarfile.REGTYPE, 0o644, len(text)
+            if name.endswith("/"):
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()

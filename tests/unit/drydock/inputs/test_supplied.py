@@ -137,3 +137,13 @@ def test_a_replacement_is_identified_by_its_links_and_a_layout_by_its_index(tmp_
     first, again, other = identities("a", "1"), identities("a", "2"), identities("b", "1")
     assert (first[0] == again[0], first[1] == other[1]) == (True, True)
     assert (first[0] != other[0], first[1] != again[1]) == (True, True)
+
+
+def test_a_pointer_of_git_lfs_is_no_installer(folder: Path, store: Store) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'7' * 64}\nsize 12345\n"
+    (folder / "TopsRider_1.run").write_text(pointer)
+
+    with pytest.raises(InputError, match=r"TopsRider_1\.run: found a pointer of Git LFS") as error:
+        supplied.take(TOPSRIDER, folder, store)
+
+    assert "git lfs pull" in error.value.hint
