@@ -17,6 +17,7 @@ from drydock.core.console import as_lines, log
 from drydock.core.errors import EngineError
 from drydock.core.project import Project
 from drydock.engine import loading
+from drydock.engine.connection import connect_engine
 from drydock.lock import lockfile
 
 COMMITTED, OTHER, STAND_IN = "committed", "not committed", "stand-in"
@@ -43,7 +44,7 @@ def images(project: Project) -> list[EngineImage]:
     """Return the engine's images with names of ours, sorted by them. Raises EngineError."""
     committed, kept = {*_committed(project)}, checkouts.named()
     try:
-        client = docker.from_env()
+        client = connect_engine()
         found = [image.attrs for image in client.images.list()]
         containers = client.api.containers(all=True)
     except docker.errors.DockerException as error:

@@ -10,7 +10,7 @@ from drydock.core.errors import EngineError
 from drydock.core.files import exclusive
 from drydock.core.paths import cache_home
 from drydock.engine import debian
-from drydock.engine.daemon import parse_version
+from drydock.engine.daemon import parse_version, refuse_podman
 
 MINIMUM = (2, 36)
 """First release that gives a container's interface a name, which several nodes of one engine need (Compose's release
@@ -39,6 +39,7 @@ def ensure() -> str:
             return found
         if os.geteuid() != 0 or not debian.is_debian():
             raise EngineError(f"docker compose: found {found or 'none'}, expected 2.36 or newer", hint=HINT)
+        refuse_podman()
         debian.install(PACKAGE, minimum={PACKAGE: MINIMUM})
         found = find()
         if parse_version(found) < MINIMUM:

@@ -15,12 +15,14 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.files import dumps, exclusive, write_atomically
 from drydock.core.paths import cache_home
 from drydock.engine import debian
+from drydock.engine.connection import is_remote, name_engine, read_engine_address, refuse_ssh
 from drydock.model.record import Record
 
 MINIMUM_ENGINE = (25, 0)
@@ -47,6 +49,8 @@ class Engine(Record):
     buildkit: str
     started: bool
     """Whether this process started it."""
+    limits: tuple[str, ...] = ()
+    """What an engine of its kind lacks, a sentence each: on another machine, or rootless."""
 
 
 def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
@@ -83,17 +87,79 @@ def shortcomings(version: str, driver_status: Sequence[Sequence[str]], buildx: s
 
 def find() -> Engine | None:
     """Return the engine that answers, or None. Raises EngineError if it does not meet the requirements."""
-    if not shutil.which("docker"):
-        return None
-    answer = subprocess.run(["docker", "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
-    info = json.loads(answer.stdout) if answer.returncode == 0 and answer.stdout.strip() else {}
-    if not info.get("ServerVersion"):
+    refuse_ssh()
+    info = read_info()
+    if not info:
+        refuse_podman()
         return None
     buildx = _buildx_version()
     problems = shortcomings(info["ServerVersion"], info.get("DriverStatus") or (), buildx)
     if problems:
+        refuse_podman()
         raise EngineError(*problems, hint=SETUP_HINT)
-    return Engine(version=info["ServerVersion"], buildx=buildx, buildkit=buildkit_version(), started=False)
+    limits = list_engine_limits(info, read_engine_address())
+    return Engine(
+        version=info["ServerVersion"], buildx=buildx, buildkit=buildkit_version(), started=False, limits=tuple(limits)
+    )
+
+
+def read_info() -> dict[str, Any]:
+    """Return what `docker info` says of the engine; empty if none answers."""
+    if not shutil.which("docker"):
+        return {}
+    answer = subprocess.run(["docker", "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
+    try:
+        info: dict[str, Any] = json.loads(answer.stdout) if answer.returncode == 0 and answer.stdout.strip() else {}
+    except ValueError:
+        return {}
+    return info if info.get("ServerVersion") else {}
+
+
+def refuse_podman() -> None:
+    """Raise EngineError if Podman answers the docker command, as a program of that name or by its socket.
+
+    drydock would else install and start dockerd, whose command has the same name.
+    """
+    if podman := _podman_version():
+        raise EngineError(
+            f"docker is Podman's here ({podman}), which cannot build these images: "
+            f"expected Docker Engine {_dotted(MINIMUM_ENGINE)} or newer with buildx",
+            hint="to run a published image with Podman: `./inv run --format quadlet`; to build, install Docker Engine "
+            "in place of the package podman-docker, or set DOCKER_HOST to an engine and put its docker first on PATH",
+        )
+
+
+def _podman_version() -> str:
+    """Return the line in which the docker command names Podman; empty if it does not."""
+    if not shutil.which("docker"):
+        return ""
+    for command in (["docker", "--version"], ["docker", "version"]):
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        for line in (*done.stdout.splitlines(), *done.stderr.splitlines()):
+            if "podman" in line.lower():
+                return " ".join(line.split())
+    return ""
+
+
+def list_engine_limits(info: Mapping[str, Any], address: str) -> list[str]:
+    """Return what an engine of this kind lacks, a sentence each: one on another machine, and a rootless one. Pure.
+
+    Source: https://docs.docker.com/engine/security/rootless/ (known limitations).
+    """
+    limits = []
+    if is_remote(address):
+        limits.append(
+            f"the engine is on another machine ({address}): builds are sent to it, but containers get its devices, its "
+            "folders and its ports, while drydock looks at this machine's: use `run` and `demo` there"
+        )
+    if any("rootless" in option for option in info.get("SecurityOptions") or ()):
+        limits.append(
+            "the engine is rootless: containers see only devices that you can open, lock no more memory than your own "
+            "`ulimit -l`, publish no port below 1024, and --network host is not this machine's network"
+        )
+        if info.get("CgroupDriver") == "none":
+            limits.append("this rootless engine limits no memory and no processors: it needs cgroup v2 with systemd")
+    return limits
 
 
 def ensure(*, install: bool = True) -> Engine:
@@ -165,11 +231,11 @@ def wait_for(condition: Callable[[], object], seconds: float) -> bool:
 
 def _refuse_named_engine() -> None:
     """Raise EngineError if the user has named an engine: drydock then does not start another one."""
-    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
-        if os.environ.get(name):
-            raise EngineError(
-                f"no Docker engine answers at {name}={os.environ[name]}", hint=f"start it, or unset {name}"
-            )
+    if name := name_engine():
+        raise EngineError(
+            f"no Docker engine answers at {name}",
+            hint="start it, or use the default one: unset DOCKER_HOST DOCKER_CONTEXT; docker context use default",
+        )
 
 
 def _install() -> None:

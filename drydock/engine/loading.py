@@ -23,6 +23,7 @@ import docker.errors
 from drydock.core.console import Step, log, step
 from drydock.core.errors import EngineError
 from drydock.core.files import loads
+from drydock.engine.connection import connect_engine
 from drydock.oci import layout as oci
 
 _Content = io.BufferedReader | io.BytesIO
@@ -95,13 +96,13 @@ def holds(image: str, digest: str) -> bool:
 
 def tag_latest(image: str) -> None:
     """Move the tag `latest` of an image's repository to it."""
-    docker.from_env().api.tag(image, image.rpartition(":")[0], "latest")
+    connect_engine().api.tag(image, image.rpartition(":")[0], "latest")
 
 
 def remove(name: str) -> bool:
     """Remove an image's name, and the image with its last name; return whether it is gone: a container may use it."""
     try:
-        docker.from_env().images.remove(name)
+        connect_engine().images.remove(name)
     except docker.errors.ImageNotFound:
         return True
     except docker.errors.APIError as error:
@@ -142,7 +143,7 @@ def _complete_manifests(image: Mapping[str, Any]) -> set[str] | None:
 def _images(name: str | None = None) -> list[dict[str, Any]]:
     """Return what the engine reports about its images, or about one; with their manifests if it supports that."""
     params = {"manifests": "true", "filters": json.dumps({"reference": [name]} if name else {})}
-    with contextlib.closing(docker.from_env()) as client:
+    with contextlib.closing(connect_engine()) as client:
         answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params=params)
         return answer.json() if answer.ok else [image.attrs for image in client.images.list(name)]
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import docker
 from docker.models.containers import Container
 
 from drydock.build import build
@@ -19,6 +18,7 @@ from drydock.build.job import Job, committed_digest, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.project import Project
+from drydock.engine.connection import connect_engine
 from drydock.lock import resolution
 from drydock.model.variant import Variant
 from drydock.prove import smollm2
@@ -71,7 +71,7 @@ def build_or_relock(
 @contextlib.contextmanager
 def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Container]:
     """Run an image's `serve` with a model, both ports on free ports of the loopback address; remove it at the end."""
-    client = docker.from_env()
+    client = connect_engine()
     settings = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": "/models/smollm2", "mode": "ro"}},

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import docker
 import yaml
 
 from drydock.build import build
@@ -23,6 +22,7 @@ from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, EngineError, InputError, VerifyError, nearest
 from drydock.core.files import dumps
 from drydock.core.project import Project
+from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
 from drydock.model.record import dump
 from drydock.prove import smollm2
@@ -116,7 +116,7 @@ def key_in(folder: Path) -> str:
 
 def remove_volumes(project: str) -> None:
     """Remove the caches of a project's containers, which `topology down` keeps."""
-    for volume in docker.from_env().volumes.list(filters={"label": f"{PROJECT}={project}"}):
+    for volume in connect_engine().volumes.list(filters={"label": f"{PROJECT}={project}"}):
         volume.remove()
 
 
@@ -162,7 +162,7 @@ def record(folder: Path, image: str) -> None:
 
 def free_subnet() -> ipaddress.IPv4Network:
     """Return the first of SUBNETS that neither the engine nor a route of this machine uses. Raises BuildError."""
-    networks = (each.attrs["IPAM"]["Config"] or () for each in docker.from_env().networks.list())
+    networks = (each.attrs["IPAM"]["Config"] or () for each in connect_engine().networks.list())
     used = [ipaddress.ip_network(one["Subnet"]) for each in networks for one in each if one.get("Subnet")]
     taken = [*used, *_routes(Path("/proc/net/route").read_text())]
     for subnet in SUBNETS:

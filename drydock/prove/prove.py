@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import docker
 from docker.models.containers import Container as Running
 
 from drydock.build import build
@@ -25,6 +24,7 @@ from drydock.core.console import as_lines, emit, log
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.project import Project
 from drydock.engine import daemon
+from drydock.engine.connection import connect_engine
 from drydock.lock import proof
 from drydock.prove import demo, smollm2
 from drydock.run import docker as manifests
@@ -122,7 +122,7 @@ def serving(wanted: Container) -> Iterator[Running]:
     log(manifests.docker_text(wanted))
     try:
         daemon.run(manifests.docker_argv(wanted, lifetime=("--detach",)))
-        yield docker.from_env().containers.get(wanted.name)
+        yield connect_engine().containers.get(wanted.name)
     finally:
         remove(wanted, daemon.run)
 

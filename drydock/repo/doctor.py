@@ -34,6 +34,7 @@ from drydock.core.errors import (
     IndexFailedError,
     RegistryError,
 )
+from drydock.core.files import check_cache_folder
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.engine import daemon
@@ -153,12 +154,13 @@ def _engine() -> str:
     found = daemon.find()
     if not found:
         raise EngineError("no Docker engine answers", hint="`./inv engine` starts one, or installs it on Debian")
-    return f"Docker {found.version}, buildx {found.buildx}, BuildKit {found.buildkit}"
+    return "; ".join((f"Docker {found.version}, buildx {found.buildx}, BuildKit {found.buildkit}", *found.limits))
 
 
 def _disk(pins: LockedPlatform | None, env: Mapping[str, str]) -> str:
     folder = cache_home(env)
     there = next(path for path in (folder, *folder.parents) if path.exists())
+    check_cache_folder(there)
     free, needed = shutil.disk_usage(there).free, ROOM * sum(_sizes(pins))
     if pins is None or isinstance(pins.base, LockedImageBase):
         needed = max(needed, LEAST_FREE)

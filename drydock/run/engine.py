@@ -20,6 +20,8 @@ from drydock.build import checkouts
 from drydock.build.job import ARCHITECTURES, STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError, UntrustedError
 from drydock.core.project import Project
+from drydock.engine import daemon
+from drydock.engine.connection import connect_engine, read_engine_address, refuse_ssh
 from drydock.model.variant import Variant
 from drydock.run import entrypoint
 from drydock.run.container import Container
@@ -55,7 +57,7 @@ class Here:
     def image(self, name: str) -> LocalImage | None:
         """Return an image of the engine; None if it has no such image. Raises EngineError."""
         try:
-            found = docker.from_env().images.get(name)
+            found = connect_engine().images.get(name)
         except docker.errors.ImageNotFound:
             return None
         except docker.errors.DockerException as error:
@@ -74,10 +76,15 @@ class Here:
     def docker_version(self) -> str:
         """Return the version of the Docker engine; empty for another engine, such as Podman, and for none."""
         try:
-            components = docker.from_env().version().get("Components") or ()
+            components = connect_engine().version().get("Components") or ()
         except docker.errors.DockerException:
             return ""  # what follows says why
         return next((str(item["Version"]) for item in components if item["Name"] == "Engine"), "")
+
+    def engine_limits(self) -> Sequence[str]:
+        """Return what an engine of this kind lacks, a sentence each. Raises EngineError for an engine over ssh."""
+        refuse_ssh()
+        return daemon.list_engine_limits(daemon.read_info(), read_engine_address())
 
     def facts(self, variant: Variant, host: str = "") -> Mapping[str, Any]:
         """Return what the entrypoint's `facts` finds on a recorded host, or else on this machine.

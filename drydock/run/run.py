@@ -119,6 +119,7 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     _set_key(wanted, request, keys)
     _check_named(wanted)
     _say(_remarks(variant, wanted, how))
+    _say([f"warning: {limit}" for limit in here.engine_limits()])
     wanted = require(wanted, target, here, ours)
     shown = _in_text(variant, wanted).model_copy(update={"arguments": redact_argv(wanted.arguments)})
     terminal = wanted.once and not how.detach and here.terminal()

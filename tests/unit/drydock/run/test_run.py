@@ -41,6 +41,7 @@ class FakeHere(Here):
         self.stand_in = stand_in
         self.became: list[str] = []
         self.version = "28.5.1"
+        self.limits: tuple[str, ...] = ()
 
     def image(self, name: str) -> LocalImage | None:
         return LocalImage(DIGEST, self.stand_in) if name in self.images else None
@@ -50,6 +51,9 @@ class FakeHere(Here):
 
     def docker_version(self) -> str:
         return self.version
+
+    def engine_limits(self) -> Sequence[str]:
+        return self.limits
 
     def pull(self, wanted: Container) -> None:
         self.images.append(wanted.image)
@@ -486,3 +490,12 @@ def test_an_image_with_stand_ins_is_announced(tmp_path: Path, capsys: pytest.Cap
     with pytest.raises(HostError) as raised:
         run.run(DRYDOCK, "cpu", MODEL, here=FakeHere(tmp_path, [name]))
     assert raised.value.hint == f"run `./inv build --target cpu`; --image {name} runs the one built with stand-ins"
+
+
+def test_what_the_engine_lacks_is_said_before_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = FakeHere(tmp_path, [CPU])
+    here.limits = ("the engine is rootless",)
+
+    run.run(DRYDOCK, "cpu", MODEL, here=here)
+
+    assert "warning: the engine is rootless\n" in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""Which engine the docker command talks to, and a client of the same one. IO.
+
+docker's own order: DOCKER_HOST, then DOCKER_CONTEXT, then the context that `docker context use` has chosen. docker-py
+knows the first only, or reads contexts from the current folder if there is no configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import docker
+from docker.context.config import get_current_context_name
+from docker.tls import TLSConfig
+
+from drydock.core.errors import EngineError
+from drydock.oci.reference import is_loopback
+
+HOST, CONTEXT = "DOCKER_HOST", "DOCKER_CONTEXT"
+DEFAULT = "default"
+
+
+class Endpoint(NamedTuple):
+    """The engine of a docker context."""
+
+    address: str
+    certificates: Path | None = None
+    """Folder with ca.pem, cert.pem and key.pem."""
+    checks_server: bool = True
+
+
+def read_engine_address(env: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the engine that the user has named, such as ssh://host; empty for the default socket.
+
+    Raises EngineError for a context that does not exist.
+    """
+    if env.get(HOST):
+        return env[HOST]
+    context = _chosen_context(env)
+    return read_context(context).address if context else ""
+
+
+def _chosen_context(env: Mapping[str, str]) -> str:
+    """Return the name of the context in use; empty for the default one."""
+    name = env.get(CONTEXT) or get_current_context_name()
+    return "" if name == DEFAULT else name
+
+
+def read_context(name: str) -> Endpoint:
+    """Return the engine of a docker context. Raises EngineError."""
+    command = ["docker", "context", "inspect", "--", name]
+    hint = "`docker context ls` lists the contexts; docker context use default"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            problem = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+            raise EngineError(f"docker context {name}: {problem}", hint=hint)
+        (context,) = json.loads(done.stdout)
+        endpoint = context["Endpoints"]["docker"]
+        has_certificates = "docker" in (context.get("TLSMaterial") or {})
+        folder = Path(context["Storage"]["TLSPath"], "docker") if has_certificates else None
+        return Endpoint(str(endpoint["Host"]), folder, not endpoint.get("SkipTLSVerify", False))
+    except FileNotFoundError as error:
+        raise EngineError("docker: not found on PATH", hint="./inv engine") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise EngineError(f"docker context {name}: it names no engine: {error}", hint=hint) from error
+
+
+def name_engine(env: Mapping[str, str] = os.environ) -> str:
+    """Return how the user has named the engine, for messages; empty if it is the default one. Raises EngineError."""
+    address = read_engine_address(env)
+    variable = next((name for name in (HOST, CONTEXT) if env.get(name)), "")
+    if variable and address:
+        return f"{variable}={env[variable]}"
+    return f"the docker context in use ({address})" if address else ""
+
+
+def is_remote(address: str) -> bool:
+    """Tell whether an engine's address is of another machine. Pure."""
+    parts = urlsplit(address)
+    return parts.scheme == "ssh" or (parts.scheme in ("tcp", "http", "https") and not is_loopback(parts.hostname or ""))
+
+
+def refuse_ssh() -> None:
+    """Raise EngineError for an engine over ssh, which only the docker command reaches, not docker-py."""
+    address = read_engine_address()
+    if address.startswith("ssh:"):
+        raise EngineError(
+            f"{name_engine()}: drydock reaches no engine over ssh itself",
+            hint=f"forward its socket: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock {address.removeprefix('ssh://')}"
+            " and set DOCKER_HOST=unix:///tmp/docker.sock",
+        )
+
+
+def connect_engine() -> docker.DockerClient:
+    """Return a client of the engine. Raises EngineError, and docker's own DockerException if it does not answer."""
+    refuse_ssh()
+    context = "" if os.environ.get(HOST) else _chosen_context(os.environ)
+    if not context:
+        return docker.from_env()
+    endpoint = read_context(context)
+    return docker.DockerClient(base_url=endpoint.address, tls=_make_tls_config(endpoint))
+
+
+def _make_tls_config(endpoint: Endpoint) -> TLSConfig | bool:
+    if not endpoint.certificates:
+        return False
+    certificate, key, authority = (str(endpoint.certificates / f"{name}.pem") for name in ("cert", "key", "ca"))
+    return TLSConfig(client_cert=(certificate, key), ca_cert=authority, verify=endpoint.checks_server)
