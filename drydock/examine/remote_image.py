@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.core.errors import InputError, RegistryError
+import docker.errors
+
+from drydock.build.job import OWN, STAND_INS
+from drydock.core.errors import EngineError, InputError, RegistryError
+from drydock.engine import loading
+from drydock.engine.connection import connect_engine
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
@@ -78,6 +84,12 @@ def open_image(text: str, *, insecure: bool = False, accept: Callable[[Reference
     `accept` gets the digest of the image before anything that it names is read, and raises an error to stop.
     """
     where = parse(text)
+    if is_local_name(text):
+        raise InputError(
+            f"{text}: an image of this machine's engine, expected one in a registry: HOST/REPOSITORY[:TAG]",
+            hint=f"`docker image inspect {text}` shows it, `./inv images` which lock has its digest; "
+            "`./inv publish` puts it into a registry",
+        )
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
     manifest = repository.manifests.find(where.name)
@@ -93,6 +105,25 @@ def choose_platforms(image: Image, platform: str) -> tuple[str, ...]:
     if platform and platform not in image.platforms:
         raise InputError(f"--platform {platform}: {image.where} is for {', '.join(image.platforms)}")
     return (platform,) if platform else (*image.platforms,)
+
+
+_IMAGE_ID = re.compile(r"(?:sha256:)?[0-9a-f]{12,64}")
+
+
+def is_local_name(text: str) -> bool:
+    """Tell whether a reference is of an image in this machine's engine, not of one in a registry.
+
+    docker reads a name without a host as one of Docker Hub. There are no images of drydock below `drydock/` there, and
+    none without a slash, which are Docker's own.
+    """
+    if _IMAGE_ID.fullmatch(text) or text.startswith((OWN, STAND_INS)):
+        return True
+    if "/" in text:
+        return False
+    try:
+        return loading.LABEL in connect_engine().images.get(text).labels
+    except (docker.errors.DockerException, EngineError):  # no such image, or no engine
+        return False
 
 
 def _tags(repository: Repository) -> str:

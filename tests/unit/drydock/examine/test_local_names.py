@@ -1,0 +1,58 @@
+"""References to images of this machine's engine, which no registry is asked for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.engine import loading
+from drydock.examine import image, image_diff, remote_image
+
+
+def engine_with(labels: dict[str, str] | None) -> Any:
+    """Return what connects to an engine with one image of these labels, or with none."""
+
+    def get(name: str) -> SimpleNamespace:
+        if labels is None:
+            raise docker.errors.ImageNotFound(name)
+        return SimpleNamespace(labels=labels)
+
+    return lambda: SimpleNamespace(images=SimpleNamespace(get=get))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["drydock/cpu-vllm0.32", "drydock/cpu-vllm0.32:latest", "drydock-stand-in/gaudi2:1", "ce9000ee8a89",
+     f"sha256:{'a' * 64}"],
+)  # fmt: skip
+def test_a_local_image_is_said_to_be_local_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(remote_image, "Repository", lambda *_, **__: pytest.fail("asked a registry"))
+
+    with pytest.raises(InputError, match="an image of this machine's engine") as error:
+        image.inspect(name)
+    assert f"`docker image inspect {name}`" in error.value.hint
+    with pytest.raises(InputError, match="an image of this machine's engine"):
+        image_diff.diff(name, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "expected"),
+    [
+        ("mine:dev", {loading.LABEL: "cpu-vllm0.32"}, True),
+        ("debian:12", {}, False),
+        ("mine:dev", None, False),
+        ("acme/cpu:dev", {loading.LABEL: "cpu-vllm0.32"}, False),
+        ("docker.io/drydock/cpu", {loading.LABEL: "cpu-vllm0.32"}, False),
+        ("127.0.0.1:5000/cpu", {loading.LABEL: "cpu-vllm0.32"}, False),
+    ],
+)
+def test_a_name_without_a_slash_is_local_if_the_engine_has_it_from_drydock(
+    monkeypatch: pytest.MonkeyPatch, name: str, labels: dict[str, str] | None, expected: bool
+) -> None:
+    monkeypatch.setattr(remote_image, "connect_engine", engine_with(labels))
+
+    assert remote_image.is_local_name(name) is expected
