@@ -12,6 +12,15 @@ import pytest
 
 from drydock.core.paths import ROOT
 
+WITHOUT_LOCKS = """
+import errno, fcntl, os, runpy, sys
+def flock(*_):
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+fcntl.flock = flock
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a program as on a file system without locks."""
 TASKS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
 
@@ -90,3 +99,22 @@ def test_modules_of_the_current_folder_are_not_run_while_it_is_made(checkout: Pa
     assert not (tmp_path / "ran").exists()
     files = [path for path in (checkout / ".venv").rglob("*") if not path.is_symlink()]
     assert [path for path in files if path.stat().st_mode & 0o022] == []
+
+
+def test_the_tab_key_creates_no_environment(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".venv", ignore_errors=True)
+
+    ran = inv(checkout, "complete", "")
+
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_checkout_without_locks_is_said_and_used(checkout: Path) -> None:
+    shutil.rmtree(checkout / ".venv", ignore_errors=True)
+    command = [sys.executable, "-c", WITHOUT_LOCKS, str(checkout / "inv"), "matrix"]
+
+    ran = subprocess.run(command, cwd=checkout, check=False, capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stdout) == (0, '["matrix"]\n')
+    assert f"inv: {checkout}: its file system has no locks (Function not implemented)" in ran.stderr
