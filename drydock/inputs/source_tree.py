@@ -10,13 +10,13 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from drydock.core.console import log
 from drydock.core.errors import FetchError
 from drydock.core.files import LARGEST_LFS_POINTER, below, file_sha256, is_lfs_pointer, set_mode
-from drydock.core.tar import members, open_tar
+from drydock.core.tar import members, open_tar, unpack_tar
 from drydock.inputs.store import mtime_of
 
 MOST_FILES, MOST_BYTES = 500_000, 32 << 30
@@ -53,7 +53,7 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
         whole = Path(temporary)
         try:
             with archive.open("rb") as file, open_tar(file, "r:bz2" if _is_bz2(file) else "r:gz") as tar:
-                _extract(tar, whole, Budget(name))
+                unpack_tar(tar, whole, _counted_members(tar, Budget(name)))
         except BROKEN as error:
             if isinstance(error, OSError) and error.errno in UNUSUAL:
                 raise
@@ -72,17 +72,10 @@ def _is_bz2(file: IO[bytes]) -> bool:
     return start == b"BZh"
 
 
-def _extract(tar: tarfile.TarFile, folder: Path, budget: Budget) -> None:
-    """Unpack a tar file; nothing is written through one of its own links."""
-    links: set[PurePosixPath] = set()
+def _counted_members(tar: tarfile.TarFile, budget: Budget) -> Iterator[tarfile.TarInfo]:
     for member in members(tar, 2 * MOST_BYTES):
         budget.take(member.size)
-        path = PurePosixPath(posixpath.normpath(member.name))
-        if links & {path, *path.parents} or (member.islnk() and PurePosixPath(member.linkname) in links):
-            raise tarfile.ReadError(f"{member.name} leads through a link")
-        if member.issym():
-            links.add(path)
-        tar.extract(member, folder, filter="data")
+        yield member
 
 
 def check_lfs_pointers(folder: Path, name: str) -> None:

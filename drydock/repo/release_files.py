@@ -32,6 +32,7 @@ from drydock.core.commit import read_commit, run_git
 from drydock.core.errors import BuildError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
+from drydock.core.tar import unpack_tar
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.repo.ci.variables import KEY
@@ -101,7 +102,7 @@ def _built_twice(root: Path, folder: Path, env: Mapping[str, str]) -> list[Path]
     first = _build(root, folder / "first", constraints, env, 0o022)
     (source,) = (path for path in first if path.name.endswith(".tar.gz"))
     with tarfile.open(source) as archive:
-        archive.extractall(folder / "source", filter="data")
+        unpack_tar(archive, folder / "source")
     second = _build(next((folder / "source").iterdir()), folder / "second", constraints, env, 0o077)
     hashes = [{path.name: sha256(path.read_bytes()) for path in built} for built in (first, second)]
     if hashes[0] != hashes[1]:

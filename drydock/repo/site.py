@@ -25,6 +25,7 @@ from drydock.core.commit import run_git
 from drydock.core.console import log
 from drydock.core.errors import BuildError, FetchError, InputError
 from drydock.core.files import dumps
+from drydock.core.tar import unpack_tar
 from drydock.inputs import git
 from drydock.inputs.store import default_store, place
 
@@ -79,7 +80,7 @@ def publish(root: Path, output: Path) -> list[Path]:
     names = []
     for tag in _tags(root):
         with TemporaryDirectory(prefix="drydock-site-") as name, _archive(root, tag) as files:
-            files.extractall(name, filter="data")
+            unpack_tar(files, Path(name))
             if (Path(name) / SETTINGS).is_file():  # the first releases had no site
                 build(Path(name), output / tag[1:], strict=False)
                 names.append(tag[1:])

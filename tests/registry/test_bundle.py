@@ -29,6 +29,7 @@ from drydock.bundle.load import LoadOptions, load, report
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import dumps
 from drydock.core.project import Project
+from drydock.core.tar import unpack_tar
 from drydock.engine import debian
 from drydock.examine.remote_image import open_image
 from drydock.model.locked import LockedFile
@@ -373,7 +374,7 @@ def test_a_stock_client_reads_it(carried: Carried, signed: Path, oras: str, tmp_
 
 def test_cosign_alone_says_whose_it_is(signed: Path, key: Path, tmp_path: Path) -> None:
     with tarfile.open(signed) as tar:
-        tar.extractall(tmp_path, ["index.json", "index.json.sigstore.json"], filter="data")
+        unpack_tar(tar, tmp_path)
     command = ["cosign", "verify-blob", "--key", str(key.with_suffix(".pub")), "--insecure-ignore-tlog"]
     command += ["--bundle", "index.json.sigstore.json", "index.json"]
     assert "Verified OK" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr

@@ -22,6 +22,7 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.project import Project
+from drydock.core.tar import open_tar, unpack_tar
 from drydock.inputs import git
 from drydock.lock import lockfile
 from drydock.model.record import Record, dump
@@ -179,10 +180,13 @@ def commit(project: Project, revision: str) -> str:
 
 
 def _unpack(project: Project, since: str, folder: Path) -> None:
-    """Write the inputs as they were at a commit into a folder."""
+    """Write the inputs as they were at a commit into a folder. Raises FetchError; InputError for a link out of it."""
     there = git.in_checkout(project.root, "ls-tree", "--name-only", f"{since}^{{commit}}").split("\n")
     names = there if project.below else [name for name in FOLDERS if name in there]
     words = ("archive", "--format=tar", since, "--", *filter(None, names))
     archive = git.run(words, "git archive", git.network_environment(os.environ), cwd=project.root)
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")
+    try:
+        with open_tar(io.BytesIO(archive), "r:") as tar:
+            unpack_tar(tar, folder)
+    except tarfile.TarError as error:
+        raise InputError(f"{since}: {error}") from error
