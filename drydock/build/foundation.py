@@ -26,7 +26,7 @@ from typing import Any
 from drydock.build.plan import template
 from drydock.build.steps import Steps
 from drydock.core.console import log
-from drydock.core.files import link_or_copy, loads
+from drydock.core.files import link_or_copy, loads, write_atomically
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 
@@ -160,13 +160,13 @@ def _write_manifest(layout: Path, manifest: Mapping[str, Any]) -> None:
     index = layout / "index.json"
     content = loads(index.read_bytes())
     content["manifests"][0] |= written
-    index.write_text(json.dumps(content, separators=(",", ":")))
+    write_atomically(index, json.dumps(content, separators=(",", ":")))
 
 
 def _write(layout: Path, data: bytes) -> dict[str, Any]:
     """Write a blob; return its digest and size, as a descriptor has them."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    oci.blob(layout, digest).write_bytes(data)
+    write_atomically(oci.blob(layout, digest), data)  # buildx makes its blobs read-only
     return {"digest": digest, "size": len(data)}
 
 

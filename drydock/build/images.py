@@ -14,9 +14,8 @@ from drydock.build import checkouts
 from drydock.build.job import OWN, STAND_INS
 from drydock.config.matrix import read_matrix
 from drydock.core.console import as_lines, log
-from drydock.core.errors import EngineError
 from drydock.core.project import Project
-from drydock.engine import loading
+from drydock.engine import daemon, loading
 from drydock.engine.connection import connect_engine
 from drydock.lock import lockfile
 
@@ -48,7 +47,7 @@ def images(project: Project) -> list[EngineImage]:
         found = [image.attrs for image in client.images.list()]
         containers = client.api.containers(all=True)
     except docker.errors.DockerException as error:
-        raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
+        raise daemon.unreachable(error) from error
     made = (_image(attrs, committed, kept, containers) for attrs in found)
     return sorted(image for image in made if image.tags)
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from drydock.core.ownership import find_foreign_place, user_name
 from entrypoints.core.redact import redact_text
 
 
@@ -182,6 +183,10 @@ def explain_os_error(error: OSError, path: str | os.PathLike[str] = "") -> Drydo
     if error.errno == errno.EACCES and _is_noexec(where):
         hint = "DRYDOCK_CACHE and TMPDIR name folders whose file system allows programs"
         return InputError(f"{where}: {reason}: its file system is mounted noexec", hint=hint)
+    if error.errno in (errno.EACCES, errno.EPERM) and (foreign := find_foreign_place(Path(where).absolute())):
+        user, owner = user_name(os.geteuid()), user_name(foreign.lstat().st_uid)
+        hint = f"as root: `chown --recursive {user} {foreign}`; DRYDOCK_CACHE can name another folder for the cache"
+        return InputError(f"{where}: {reason}: {foreign} belongs to the user {owner}", hint=hint)
     if error.errno in (*UNWRITABLE, errno.EEXIST):  # EEXIST: a file or a link where mkdir makes a folder
         hint = "choose a folder that you can write to; DRYDOCK_CACHE names drydock's own"
     elif error.errno in _BROKEN_DISK:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import grp
+import itertools
 import os
 import pwd
 import stat
@@ -19,6 +20,24 @@ MOST_FILES = 20_000
 """Files and folders of one project; drydock itself has 500. A link to / would lead to millions."""
 _ACCESS_LIST = "system.posix_acl_access"
 _NO_ACCESS_LIST = (errno.ENODATA, errno.ENOTSUP)
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or the number of one without a name, as in containers."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def find_foreign_place(path: Path) -> Path | None:
+    """Return the topmost file or folder on a path that is in a folder of this user's and belongs to another user.
+
+    That is what root made where it ran first.
+    """
+    places = [place for place in (path, *path.parents) if os.path.lexists(place)]
+    foreign = [*itertools.takewhile(lambda place: place.lstat().st_uid != os.geteuid(), places)]
+    return foreign[-1] if 0 < len(foreign) < len(places) else None
 
 
 def trusted_users(env: Mapping[str, str] = os.environ) -> frozenset[int]:

@@ -20,6 +20,7 @@ from typing import Any
 from drydock.core.console import log
 from drydock.core.errors import EngineError
 from drydock.core.files import dumps, exclusive, write_atomically
+from drydock.core.ownership import user_name
 from drydock.core.paths import cache_home
 from drydock.engine import debian
 from drydock.engine.connection import is_remote, name_engine, read_engine_address, refuse_ssh
@@ -30,6 +31,8 @@ MINIMUM_ENGINE = (25, 0)
 MINIMUM_BUILDX = (0, 13)
 """First release with rewrite-timestamp in its BuildKit, and `network` and `contexts` in bake files."""
 DAEMON_CONFIG = Path("/etc/docker/daemon.json")
+SOCKET_REFUSED = "permission denied while trying to connect"
+"""What docker prints for a user who may not use the engine's socket (docker/cli 20.10 to 29)."""
 SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
 KEEP_LAYERS = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
 SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [KEEP_LAYERS]}}}
@@ -104,10 +107,12 @@ def find() -> Engine | None:
 
 
 def read_info() -> dict[str, Any]:
-    """Return what `docker info` says of the engine; empty if none answers."""
+    """Return what `docker info` says; empty if no engine answers. Raises EngineError if it refuses this user."""
     if not shutil.which("docker"):
         return {}
     answer = subprocess.run(["docker", "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
+    if SOCKET_REFUSED in answer.stderr:
+        raise unreachable(SOCKET_REFUSED)
     try:
         info: dict[str, Any] = json.loads(answer.stdout) if answer.returncode == 0 and answer.stdout.strip() else {}
     except ValueError:
@@ -162,6 +167,18 @@ def list_engine_limits(info: Mapping[str, Any], address: str) -> list[str]:
     return limits
 
 
+def unreachable(reason: object) -> EngineError:
+    """Return the error for an engine that cannot be reached; `reason` is what docker or docker-py says."""
+    if "permission denied" not in str(reason).lower():
+        return EngineError(f"cannot connect to the Docker engine: {reason}", hint="run `./inv engine`")
+    name = user_name(os.geteuid())
+    return EngineError(
+        f"the Docker engine refuses the user {name}: permission denied",
+        hint=f"as root: `usermod --append --groups docker {name}`, then log in again; or set DOCKER_HOST to your own"
+        " engine",
+    )
+
+
 def ensure(*, install: bool = True) -> Engine:
     """Return the running engine, or start one; as root on Debian, install it first if necessary and allowed.
 
@@ -172,7 +189,7 @@ def ensure(*, install: bool = True) -> Engine:
         if engine:
             return engine
         _refuse_named_engine()
-        if not shutil.which("dockerd") or not shutil.which("docker") or not _buildx_version():
+        if not _find_dockerd() or not shutil.which("docker") or not _buildx_version():
             if not install:
                 raise EngineError("no Docker engine is installed", hint="run `./inv engine` once with a network")
             _install()
@@ -250,9 +267,7 @@ def _install() -> None:
 
 def _start() -> Engine:
     if os.geteuid() != 0:
-        raise EngineError(
-            "no Docker engine is running", hint="start it (systemctl start docker), or add yourself to the group docker"
-        )
+        raise EngineError("no Docker engine is running", hint="as root: `systemctl start docker`, or `./inv engine`")
     state = _state()
     state.mkdir(parents=True, exist_ok=True)
     command = ["dockerd", "--pidfile", str(state / "dockerd.pid")]
@@ -272,6 +287,11 @@ def _start() -> Engine:
             f"dockerd did not start: {_last_line(log_file.read_text(errors='replace'))}", hint=f"read {log_file}"
         )
     return engine.model_copy(update={"started": True})
+
+
+def _find_dockerd() -> str | None:
+    """Return the path of dockerd. Ordinary users do not have its folder, /usr/sbin, in PATH."""
+    return shutil.which("dockerd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin")
 
 
 def _answers() -> bool:

@@ -251,7 +251,7 @@ def mtime_of(sha256: str) -> int:
 
 
 def place(source: Path, target: Path, *, executable: bool) -> None:
-    """Hard-link a stored file; copy it if it must be executable or is on another disk."""
+    """Link a stored file; copy one that must be executable."""
     make_folder(target.parent)
     if executable:
         shutil.copy2(source, target)

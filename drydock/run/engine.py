@@ -61,7 +61,7 @@ class Here:
         except docker.errors.ImageNotFound:
             return None
         except docker.errors.DockerException as error:
-            raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
+            raise daemon.unreachable(error) from error
         digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
         return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
 

@@ -76,6 +76,8 @@ class BuildKit:
         text = layouts.dumped({"config": CONFIG, "history": steps, "rootfs": {"diff_ids": unpacked, "type": "layers"}})
         config = {"mediaType": "config", **self._send(folder, text.replace(b"&", rb"\u0026"))}
         layouts.name(folder, {"schemaVersion": 2, "config": config, "layers": described})
+        for blob in (folder / "blobs" / "sha256").iterdir():
+            blob.chmod(0o444)  # as containerd's content store leaves them
 
     def _send(self, folder: Path, data: bytes) -> dict[str, Any]:
         digest = diff_id(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from drydock.build.steps import run
 from drydock.core.paths import ROOT
 from drydock.oci import layout as oci
 from tests.support.fake_buildkit import BuildKit
+from tests.support.other_users import as_user, only_root, reachable_folder
 
 
 def plan(folder: Path) -> dict[str, Any]:
@@ -106,6 +108,20 @@ def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> 
     run(foundation.complete(plan(layout), layout, made), bake)
 
     assert buildkit.asked == [{"builder": "b", "no_cache": True}] * 2
+
+
+@only_root
+def test_an_ordinary_user_builds_although_blobs_of_buildx_are_read_only() -> None:
+    def build() -> str:
+        buildkit, below = BuildKit([], [b"entrypoint"]), folder / "foundation"
+        below.mkdir()
+        run(foundation.make(plan(folder / "elsewhere"), below), buildkit)
+        return oci.read_digest(completed(buildkit, below, "image"))
+
+    with reachable_folder() as folder:
+        os.chown(folder, 1000, 1000)
+        said = as_user(1000, build, group=1000)
+        assert said == oci.read_digest(folder / "image")
 
 
 DOCKERFILE = """# c: a comment

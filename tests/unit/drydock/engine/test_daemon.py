@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import EngineError
+from drydock.core.ownership import user_name
 from drydock.engine import daemon, debian
 
 SNAPSHOTTER = [["driver-type", "io.containerd.snapshotter.v1"]]
@@ -92,6 +93,29 @@ def test_a_builder_without_a_node_that_answers_is_an_error(
 
     with pytest.raises(EngineError, match=f"builder kube: none of its nodes answers: {reason}"):
         daemon.platforms("kube")
+
+
+@pytest.mark.parametrize(
+    "message", ["to the Docker daemon socket at unix:///run/docker.sock", "to the docker API at x"]
+)
+def test_an_engine_that_refuses_the_user_is_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    fake = tmp_path / "docker"
+    fake.write_text(f"#!/bin/sh\necho permission denied while trying to connect {message} >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    name = user_name(os.geteuid())
+    with pytest.raises(EngineError, match=f"the Docker engine refuses the user {name}: permission denied") as raised:
+        daemon.find()
+    assert f"as root: `usermod --append --groups docker {name}`" in raised.value.hint
+
+
+def test_what_dockers_client_says_of_the_socket_is_understood() -> None:
+    assert "refuses the user" in str(
+        daemon.unreachable("('Connection aborted.', PermissionError(13, 'Permission denied'))")
+    )
+    assert str(daemon.unreachable("no socket")).startswith("cannot connect to the Docker engine: no socket")
 
 
 def test_waiting_ends_when_the_condition_holds() -> None:

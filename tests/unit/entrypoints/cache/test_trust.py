@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,47 +16,25 @@ from entrypoints.cache.trust import SHARED, replacer, umask, writer
 from entrypoints.cli import cli
 from entrypoints.core.folders import private_root
 from entrypoints.core.records import CachePlan, Entry, Mount
+from tests.support.other_users import as_user, only_root, reachable_folder
 from tests.support.sample import PROFILE, facts
 
 OWNER, STRANGER = 10001, 20001
 IMAGE = {"variant": "cpu"}
 ENTRIES = (Entry("device", IMAGE), Entry("plan", {**IMAGE, "model": "m"}))
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+pytestmark = only_root
 
 
 @pytest.fixture
 def volume() -> Iterator[Path]:
     """Make a volume as Docker makes it of the image's /cache: of root, writable for group 0, with the sticky bit."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    (folder / "tmp").mkdir()
-    (folder / "tmp").chmod(0o1777)
-    (folder / "cache").mkdir()
-    (folder / "cache").chmod(0o1775)
-    yield folder / "cache"
-    shutil.rmtree(folder)
-
-
-def as_user(uid: int, do: Callable[[], object]) -> str:
-    """Run a function in a process of another user in group 0; return what it returns, or its error, as text."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.setgroups([])
-            os.setgid(0)
-            os.setuid(uid)
-            said = str(do())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the child ends here
-            said = f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    return said
+    with reachable_folder() as folder:
+        (folder / "tmp").mkdir()
+        (folder / "tmp").chmod(0o1777)
+        (folder / "cache").mkdir()
+        (folder / "cache").chmod(0o1775)
+        yield folder / "cache"
 
 
 def start(volume: Path, uid: int = OWNER, sources: tuple[str, ...] = (), **env: str) -> str:
