@@ -1051,6 +1051,7 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
         "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
         "installed": "test this checkout's wheel, installed in an environment of its own",
+        "python": "run the tests with this Python, such as /usr/bin/python3, in an environment of its own",
     }
 )
 def test(
@@ -1059,11 +1060,12 @@ def test(
     all: bool = False,  # noqa: A002, PT028 - the option's name
     record: bool = False,  # noqa: PT028
     installed: bool = False,  # noqa: PT028
+    python: str = "",  # noqa: PT028
 ) -> None:
     """Run the linters and the tests: about 20 minutes on two cores."""
     from drydock.repo import quality
 
-    quality.run_tests(ROOT, kind, every=all, record=record, wheel=installed)
+    quality.run_tests(ROOT, kind, every=all, record=record, wheel=installed, python=python)
 
 
 @verb(

@@ -16,7 +16,7 @@ from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
-from drydock.repo import installed
+from drydock.repo import installed, other_pythons
 from drydock.repo.ci import workflow
 
 KINDS = {
@@ -52,10 +52,13 @@ IMPORT_LINTER = (str(SCRIPTS / "lint-imports"), "--no-cache", "--no-logo")
 """Checks the contracts in pyproject.toml: which folder may import which."""
 
 
-def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = False, wheel: bool = False) -> None:
+def run_tests(
+    root: Path, kind: str, *, every: bool = False, record: bool = False, wheel: bool = False, python: str = ""
+) -> None:
     """Run the linters and the usual tests, or one kind of tests; with `every`, the slow ones too.
 
-    With `wheel`, the tests run against this checkout's wheel, those that are about the checkout itself excepted.
+    With `wheel`, the tests run against this checkout's wheel, those that are about the checkout itself excepted. With
+    `python`, they run with another Python. The usual tests end with some of the distribution's Python.
 
     With `record`, the results of engine tests, slow ones too, are written into proof.json. Raises BuildError if a test
     failed.
@@ -64,25 +67,39 @@ def run_tests(root: Path, kind: str, *, every: bool = False, record: bool = Fals
         raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
     if record and wheel:
         raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
-    if not (kind or wheel):
+    if not (kind or wheel or python):
         lint(root)
+    interpreter = other_pythons.interpreter_of(other_pythons.find_python(python)) if python else Path(sys.executable)
     selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
-    with installed.environment(root) if wheel else nullcontext((Path(sys.executable), root)) as (python, folder):
+    with installed.environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder):
         failed = [
             marks
             for name, marks in selected.items()
             if not _ends_well(
                 folder,
-                (str(python), "-m", "pytest", "-m", marks + usual, *_options(name, every=every, record=record)),
+                (str(program), "-m", "pytest", "-m", marks + usual, *_options(name, every=every, record=record)),
                 **({"PYTHONPATH": str(folder)} if wheel else {}),
             )
         ]
+    if not (kind or wheel or python or record):
+        failed += _fail_with_distribution_python(root, every=every)
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")
 
 
-def _options(kind: str, *, every: bool, record: bool) -> tuple[str, ...]:
+def _fail_with_distribution_python(root: Path, *, every: bool) -> list[str]:
+    """Run unit tests with the distribution's Python, where it is another; return what failed."""
+    python = other_pythons.distribution_python()
+    if python is None:
+        return []
+    log(f"unit tests with {python}")
+    marks, folders = (KINDS["unit"], ()) if every else (f"({KINDS['unit']}) and not slow", other_pythons.DIFFERING)
+    command = (str(other_pythons.interpreter_of(python)), "-m", "pytest", "-m", marks, *_options("unit", every=every))
+    return [] if _ends_well(root, (*command, *folders)) else [f"unit tests with {python}"]
+
+
+def _options(kind: str, *, every: bool, record: bool = False) -> tuple[str, ...]:
     """Return pytest's options for a kind of tests, "" being all that need no engine."""
     cores = os.cpu_count() or 1
     if kind not in WITH_ENGINE:

@@ -14,6 +14,7 @@ BUILDS = {
     "test_hardening.py",
     "test_layers.py",
     "test_one_command.py",
+    "test_ordinary_user.py",
     "test_rebuilds.py",
     "test_router.py",
     "test_standins.py",

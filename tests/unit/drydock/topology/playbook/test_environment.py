@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
+from drydock.inputs import locked_environment
 from drydock.topology.playbook import environment
 
 
@@ -15,7 +16,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
     """Return what uv was called with; the cache folder is empty."""
     calls: list[tuple[str, ...]] = []
 
-    def uv(*words: str) -> None:
+    def uv(_purpose: str, *words: str) -> None:
         calls.append(words)
         if words[0] == "venv":
             Path(words[-1], "bin").mkdir(parents=True)
@@ -23,7 +24,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
             raise InputError("no index")
 
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(environment, "_uv", uv)
+    monkeypatch.setattr(locked_environment, "_uv", uv)
     (tmp_path / "works").touch()
     return calls
 
@@ -40,7 +41,7 @@ def test_an_interrupted_one_is_made_again(made: list[tuple[str, ...]], tmp_path:
     with pytest.raises(InputError):
         environment.programs()
     (tmp_path / "works").touch()
-    assert (environment.programs().parent / environment.MARKER).is_file()
+    assert (environment.programs().parent / locked_environment.MARKER).is_file()
     assert [words[0] for words in made] == ["venv", "pip", "venv", "pip"]
 
 
@@ -48,6 +49,15 @@ def test_other_requirements_make_another(made: list[tuple[str, ...]], tmp_path: 
     (tmp_path / "other.txt").write_text("ansible==1\n")
     assert environment.programs() != environment.programs(tmp_path / "other.txt")
     assert str(tmp_path / "other.txt") in made[-1]
+
+
+def test_what_another_user_could_have_written_is_not_run(made: list[tuple[str, ...]]) -> None:
+    programs = environment.programs()
+    programs.chmod(0o777)
+    with pytest.raises(InputError, match="every user can write to it") as raised:
+        environment.programs()
+    assert len(made) == 2
+    assert raised.value.hint == f"remove {programs.parent}: the same command makes it again"
 
 
 def test_every_requirement_has_a_version_and_hashes() -> None:

@@ -1,0 +1,76 @@
+"""An ordinary user of group docker, without root's rights, goes from a matrix to a published image that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock.build import build
+from drydock.build.job import Job
+from drydock.core.paths import cache_home
+from drydock.lock import lockfile
+from drydock.repo.ordinary_user import OrdinaryUser, ordinary_user
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become another user; as an ordinary user, all tests show this"
+)
+
+
+@pytest.fixture
+def user() -> Iterator[OrdinaryUser]:
+    with ordinary_user() as found:
+        yield found
+
+
+@pytest.fixture
+def checkout(user: OrdinaryUser, job: Job) -> Path:
+    """The small image's repository in the user's home, and in its cache what the build of it needs."""
+    build.fetch_contexts(job)  # the small image's base is the real one
+    small = Small(user.home / "small", job.lock)
+    for shared in ("store", "bases"):
+        user.take_copy(cache_home() / shared, user.home / "cache" / shared)
+    user.own(user.home / "cache", files=False)
+    user.own(small.root)
+    return small.root
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    found = Registry(tmp_path / "registry")
+    found.start()
+    yield found
+    found.stop()
+
+
+def test_an_ordinary_user_builds_verifies_bundles_publishes_and_runs(
+    user: OrdinaryUser, checkout: Path, registry: Registry
+) -> None:
+    def invoke(task: str, *words: str) -> str:
+        command = (str(user.python), "-m", "invoke", task, "--target", VARIANT, *words)
+        done = user.run(command, checkout, capture_output=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return str(done.stdout)
+
+    made: dict[str, Any] = json.loads(invoke("build", "--json"))
+    try:
+        assert json.loads(invoke("verify", "--record", "--json"))["reproducible"]
+        pins = lockfile.read_lock(checkout / "images" / VARIANT / "lock.json").platforms[made["platform"]]
+        assert pins.image
+        assert pins.image.digest == made["digest"]
+        bundle = user.home / "bundle.tar"
+        invoke("bundle", "--output", str(bundle))
+        assert bundle.stat().st_uid == user.home.stat().st_uid
+        published = json.loads(invoke("publish", "--registry", registry.host, "--json"))
+        assert made["digest"] in json.dumps(published)
+        assert "vllm" in invoke("run", "--", "version")
+    finally:
+        for tag in (made["image"], f"{made['image'].rpartition(':')[0]}:latest"):
+            docker.from_env().images.remove(tag)
