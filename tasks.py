@@ -1052,6 +1052,7 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
         "installed": "test this checkout's wheel, installed in an environment of its own",
         "python": "run the tests with this Python, such as /usr/bin/python3, in an environment of its own",
+        "ordinary_user": "as root: run the engine tests, or those of --kind, as uid 1000 in group docker",
     }
 )
 def test(
@@ -1061,11 +1062,15 @@ def test(
     record: bool = False,  # noqa: PT028
     installed: bool = False,  # noqa: PT028
     python: str = "",  # noqa: PT028
+    ordinary_user: bool = False,  # noqa: PT028
 ) -> None:
     """Run the linters and the tests: about 20 minutes on two cores."""
     from drydock.repo import quality
 
-    quality.run_tests(ROOT, kind, every=all, record=record, wheel=installed, python=python)
+    if ordinary_user:
+        quality.run_as_ordinary_user(ROOT, kind or "engine", every=all)
+    else:
+        quality.run_tests(ROOT, kind, every=all, record=record, wheel=installed, python=python)
 
 
 @verb(

@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
 from drydock.core.files import link_or_copy
-from drydock.core.paths import CACHE
+from drydock.core.paths import CACHE, cache_home
 from drydock.repo import other_pythons
 
 UID = 1000
 PARENT = Path("/var/tmp")  # noqa: S108 - a folder in it is made by mkdtemp
 """Where homes are made: a folder that every user can reach, on a disk with room for a store."""
+FETCHED = ("store", "bases", "foundations", "images", "models")
+"""Folders of the cache that the tests of an ordinary user start with: they are large, and checked before each use."""
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 """An ordinary user's PATH, which lacks /usr/sbin."""
 
@@ -49,6 +51,18 @@ class OrdinaryUser(NamedTuple):
         for parent, _, names in os.walk(folder):
             for path in (Path(parent), *(Path(parent, name) for name in (names if files else ()))):
                 os.chown(path, UID, UID, follow_symlinks=False)
+
+    def take_checkout(self, root: Path) -> Path:
+        """Put a copy of a checkout into the user's home, and what its cache has of inputs and images; return it."""
+        checkout = self.home / "checkout"
+        ignore = shutil.ignore_patterns(".venv", "__pycache__", ".*_cache", ".hypothesis")
+        shutil.copytree(root, checkout, symlinks=True, ignore=ignore)
+        self.own(checkout)
+        for folder in (cache_home() / name for name in FETCHED):
+            if folder.is_dir():
+                self.take_copy(folder, self.home / "cache" / folder.name)
+        self.own(self.home / "cache", files=False)
+        return checkout
 
     def take_copy(self, source: Path, target: Path) -> None:
         """Put a copy of a folder, whose files it can read, below the user's home; lock files must be its own."""

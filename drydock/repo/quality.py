@@ -18,6 +18,7 @@ from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.repo import installed, other_pythons
 from drydock.repo.ci import workflow
+from drydock.repo.ordinary_user import ordinary_user
 
 KINDS = {
     "unit": "not golden and not fuzz and not engine and not machines and not pipelines",
@@ -32,6 +33,8 @@ KINDS = {
 """Kind of test → pytest's marker expression."""
 USUAL = {"": "not engine and not machines and not pipelines", "engine": KINDS["engine"]}
 """What runs without --kind: all that needs no engine, then the engine's."""
+USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow and not checkout"
+"""What runs with another Python without --all."""
 WITH_ENGINE = ("engine", "packages", "topology", "cluster", "ci")
 ENGINE_GROUPS = 3
 """Groups of engine tests that may run side by side (tests/support/groups.py)."""
@@ -58,13 +61,13 @@ def run_tests(
     """Run the linters and the usual tests, or one kind of tests; with `every`, the slow ones too.
 
     With `wheel`, the tests run against this checkout's wheel, those that are about the checkout itself excepted. With
-    `python`, they run with another Python. The usual tests end with some of the distribution's Python.
+    `python`, they run with another Python. The usual tests end with some of the distribution's Python; with `every`,
+    with all unit tests of it, and those of the engine as an ordinary user.
 
     With `record`, the results of engine tests, slow ones too, are written into proof.json. Raises BuildError if a test
     failed.
     """
-    if kind and kind not in KINDS:
-        raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
+    _check_kind(kind)
     if record and wheel:
         raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
     if not (kind or wheel or python):
@@ -86,6 +89,13 @@ def run_tests(
         failed += _fail_with_distribution_python(root, every=every)
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")
+    if every and not (kind or wheel or python or record):
+        run_as_ordinary_user(root, "engine")
+
+
+def _check_kind(kind: str) -> None:
+    if kind and kind not in KINDS:
+        raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
 
 
 def _fail_with_distribution_python(root: Path, *, every: bool) -> list[str]:
@@ -94,9 +104,24 @@ def _fail_with_distribution_python(root: Path, *, every: bool) -> list[str]:
     if python is None:
         return []
     log(f"unit tests with {python}")
-    marks, folders = (KINDS["unit"], ()) if every else (f"({KINDS['unit']}) and not slow", other_pythons.DIFFERING)
+    marks, folders = (KINDS["unit"], ()) if every else (USUAL_ELSEWHERE, other_pythons.DIFFERING)
     command = (str(other_pythons.interpreter_of(python)), "-m", "pytest", "-m", marks, *_options("unit", every=every))
     return [] if _ends_well(root, (*command, *folders)) else [f"unit tests with {python}"]
+
+
+def run_as_ordinary_user(root: Path, kind: str, *, every: bool = False) -> None:
+    """Run tests of a kind as an ordinary user, in a copy of the checkout. Raises BuildError if one failed."""
+    _check_kind(kind)
+    if os.geteuid() != 0:
+        log(f"as an ordinary user: skipped, as this user is one: `./inv test --kind {kind}` shows the same")
+        return
+    log(f"as an ordinary user: {kind}")
+    marks = KINDS[kind] if every else f"({KINDS[kind]}) and not slow"
+    with ordinary_user() as user:
+        command = (str(user.python), "-m", "pytest", "-m", marks, *_options(kind, every=every))
+        done = user.run(command, user.take_checkout(root), stdout=sys.stderr.fileno())
+    if done.returncode:
+        raise BuildError(f"tests failed as an ordinary user: {kind}")
 
 
 def _options(kind: str, *, every: bool, record: bool = False) -> tuple[str, ...]:
