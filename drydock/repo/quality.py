@@ -180,10 +180,13 @@ def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
 REQUIREMENTS = {
     # an environment has its own pip already, which installs the list
     "requirements": ("pyproject.toml", "--all-extras", "--no-emit-package", "pip"),
+    # after the list above, whose versions it takes: what was tested is what a project's CI installs
+    "requirements-install": ("pyproject.toml", "--constraint", "requirements.txt"),
     "requirements-ansible": ("requirements-ansible.in",),
     "requirements-build": ("requirements-build.in",),
 }
-"""Locked list → what it is made from, and options of uv: the lists of .venv, of the environment that playbooks run in
+"""Locked list → what it is made from, and options of uv: the lists of .venv, of what an installed drydock needs
+(drydock/repo/ci_requirements.py), of the environment that playbooks run in
 (drydock/topology/playbook/environment.py), and of what builds a release (drydock/repo/release_files.py)."""
 
 
@@ -210,9 +213,9 @@ def _resolved(root: Path, name: str, *, upgrade: bool) -> bytes:
     )
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, f"{name}.txt")
-        shutil.copy(root / source, folder)
-        if not upgrade:
-            shutil.copy(root / result.name, folder)
+        constraints = [word for word in more if word.endswith(".txt")]
+        for file in (source, *constraints, *(() if upgrade else (result.name,))):
+            shutil.copy(root / file, folder)
         command = (str(uv_binary()), "pip", "compile", source, *more, "--output-file", result.name, *options)
         # an extra index may lack some files of a version, and their hashes would be missing
         environment = uv_environment(read_indexes()._replace(extra=(), find_links=()), os.environ)

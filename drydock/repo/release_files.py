@@ -14,12 +14,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from email.parser import BytesParser
+from collections.abc import Mapping
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from drydock.attest import bom, licences, signing
@@ -36,13 +33,13 @@ from drydock.core.tar import unpack_tar
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.repo.ci.variables import KEY
-from drydock.repo.version import number
+from drydock.repo.version import DISTRIBUTION, number
 
-BUILD_REQUIREMENTS, REQUIREMENTS = "requirements-build.txt", "requirements.txt"
+BUILD_REQUIREMENTS, INSTALL_REQUIREMENTS = "requirements-build.txt", "requirements-install.txt"
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE = f"{CHECKSUMS}.sigstore.json"
-DEVELOPMENT = "dev"
-"""The extra that no user installs."""
+WHEEL_NAME = DISTRIBUTION.replace("-", "_")
+"""How file names spell it (binary distribution format, escaping)."""
 
 
 def make(project: Project, folder: Path, signed_by: Signer | None, env: Mapping[str, str] = os.environ) -> list[Path]:
@@ -99,11 +96,11 @@ def _commit_time(root: Path, tag: str) -> int:
 def _built_twice(root: Path, folder: Path, env: Mapping[str, str]) -> list[Path]:
     """Return wheel and source distribution. Raises NotReproducibleError unless the latter gives the same again."""
     constraints = root / BUILD_REQUIREMENTS
-    first = _build(root, folder / "first", constraints, env, 0o022)
+    first = build_packages(root, folder / "first", constraints, env, 0o022)
     (source,) = (path for path in first if path.name.endswith(".tar.gz"))
     with tarfile.open(source) as archive:
         unpack_tar(archive, folder / "source")
-    second = _build(next((folder / "source").iterdir()), folder / "second", constraints, env, 0o077)
+    second = build_packages(next((folder / "source").iterdir()), folder / "second", constraints, env, 0o077)
     hashes = [{path.name: sha256(path.read_bytes()) for path in built} for built in (first, second)]
     if hashes[0] != hashes[1]:
         different = [f"{name}: {value}, then {hashes[1].get(name)}" for name, value in hashes[0].items()]
@@ -111,8 +108,10 @@ def _built_twice(root: Path, folder: Path, env: Mapping[str, str]) -> list[Path]
     return first
 
 
-def _build(source: Path, folder: Path, constraints: Path, env: Mapping[str, str], umask: int) -> list[Path]:
-    """Build a source distribution, and a wheel from it. Raises BuildError."""
+def build_packages(
+    source: Path, folder: Path, constraints: Path, env: Mapping[str, str], umask: int = 0o022
+) -> list[Path]:
+    """Build a source distribution, and a wheel from it; return both, sorted. Raises BuildError."""
     # An inherited SOURCE_DATE_EPOCH would give other bytes than everyone else's build.
     environment = uv_environment(read_indexes(env), {k: v for k, v in env.items() if k != "SOURCE_DATE_EPOCH"})
     words = ("build", "--quiet", "--python", sys.executable, "--out-dir", str(folder), "--no-create-gitignore")
@@ -128,7 +127,7 @@ def _build(source: Path, folder: Path, constraints: Path, env: Mapping[str, str]
     )
     if done.returncode:
         raise BuildError(f"uv build: exit {done.returncode}: {done.stderr.strip()}")
-    return sorted(folder.glob("drydock-*"))
+    return sorted(folder.glob(f"{WHEEL_NAME}-*"))
 
 
 # --- bill of materials ------------------------------------------------------------------------------------------------
@@ -136,15 +135,10 @@ def _build(source: Path, folder: Path, constraints: Path, env: Mapping[str, str]
 
 def _bill(project: Project, wheel: Path, epoch: int) -> bytes:
     """Return the bill of materials of a wheel: what it needs, in the versions that its tests ran with."""
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (each for each in archive.namelist() if re.fullmatch(r"drydock-[^/]+\.dist-info/METADATA", each))
-        wanted = BytesParser().parsebytes(archive.read(name)).get_all("Requires-Dist", [])
-    pins = parse_pins((project.root / REQUIREMENTS).read_text(encoding="utf-8"))
+    pins = parse_pins((project.root / INSTALL_REQUIREMENTS).read_text(encoding="utf-8"))
     policy = licences.read_policy(project)
-    direct = {str(canonicalize_name(Requirement(each).name)) for each in wanted}
-    names = sorted(needed(wanted) & (pins.keys() | direct))  # others are for older Pythons
-    parts = [_component(each, pins.get(each, ""), policy) for each in names]
-    subject = BomSubject("drydock", number(), sha256(wheel.read_bytes()), epoch, "wheel")
+    parts = [_component(name, version, policy) for name, version in sorted(pins.items())]
+    subject = BomSubject(DISTRIBUTION, number(), sha256(wheel.read_bytes()), epoch, "wheel")
     text = bom.write(subject, parts)
     if problems := bom.problems(text):
         raise UntrustedError(*(f"invalid bill of materials: {problem}" for problem in problems))
@@ -156,38 +150,6 @@ def parse_pins(text: str) -> dict[str, str]:
     return {
         str(canonicalize_name(name)): pin for name, pin in re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE)
     }
-
-
-def needed(wanted: Iterable[str]) -> set[str]:
-    """Return the distributions that a wheel needs on any machine, and those that they need.
-
-    What a distribution needs is read where it is installed: what another system needs beyond that is not followed.
-    """
-    found: set[tuple[str, str]] = set()
-    waiting = [each for text in wanted for each in _asked(Requirement(text), frozenset({""}), but=DEVELOPMENT)]
-    while waiting:
-        name, extra = waiting.pop()
-        if (name, extra) not in found:
-            found.add((name, extra))
-            for text in _requires(name):
-                waiting += _asked(Requirement(text), frozenset({extra}))
-    return {name for name, _ in found}
-
-
-def _asked(requirement: Requirement, extras: frozenset[str], but: str = "") -> Iterator[tuple[str, str]]:
-    """Yield a distribution, without and with each extra of it that is asked for."""
-    of = re.search(r"extra == ['\"]([\w-]+)['\"]", str(requirement.marker or ""))
-    if of is None or (of[1] != but if but else of[1] in extras):
-        name = str(canonicalize_name(requirement.name))
-        yield name, ""
-        yield from ((name, str(canonicalize_name(extra))) for extra in requirement.extras)
-
-
-def _requires(name: str) -> list[str]:
-    try:
-        return importlib.metadata.requires(name) or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
 
 
 def _component(name: str, version: str, policy: LicencePolicy) -> Component:

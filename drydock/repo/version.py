@@ -12,11 +12,14 @@ from drydock.core.commit import GitFailedError, read_commit
 from drydock.core.console import log
 from drydock.core.paths import ROOT
 
+DISTRIBUTION = "drydock-images"
+"""Name of the wheel: the public Python index has another project called drydock."""
+
 
 def number() -> str:
     """Return the version of drydock."""
     if INSTALLED:
-        return importlib.metadata.version("drydock")
+        return importlib.metadata.version(DISTRIBUTION)
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
 
 

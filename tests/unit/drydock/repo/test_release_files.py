@@ -34,9 +34,9 @@ def test_they_are_made_of_the_tagged_commit(tagged: Path, tmp_path: Path) -> Non
     made = release_files.make(Project(tagged), tmp_path / "dist", None, environment)
 
     assert [path.name for path in made] == [
-        "drydock-0.1.0-py3-none-any.whl",
-        "drydock-0.1.0.tar.gz",
-        "drydock-0.1.0-py3-none-any.spdx.json",
+        "drydock_images-0.1.0-py3-none-any.whl",
+        "drydock_images-0.1.0.tar.gz",
+        "drydock_images-0.1.0-py3-none-any.spdx.json",
         "SHA256SUMS",
     ]
     assert sorted(made) == sorted((tmp_path / "dist").iterdir())
@@ -46,9 +46,9 @@ def test_they_are_made_of_the_tagged_commit(tagged: Path, tmp_path: Path) -> Non
     assert bom.problems(text) == ()
     document = json.loads(text)
     whole, *parts = document["packages"]
-    assert (whole["name"], whole["versionInfo"]) == ("drydock", "0.1.0")
+    assert (whole["name"], whole["versionInfo"]) == ("drydock-images", "0.1.0")
     assert whole["checksums"][0]["checksumValue"] == sums[made[0].name]
-    pins = release_files.parse_pins((tagged / "requirements.txt").read_text())
+    pins = release_files.parse_pins((tagged / "requirements-install.txt").read_text())
     names = {part["name"]: part.get("versionInfo") for part in parts}
     assert {"pydantic", "pydantic-core", "docker", "pip"} <= names.keys()
     assert not {"pytest", "mypy", "ruff", "iniconfig"} & names.keys()
@@ -88,11 +88,3 @@ def test_what_builds_a_release_has_hashes_and_is_what_everyone_builds_with() -> 
     name, version = wanted[0].split("==")
     assert release_files.parse_pins(text)[name] == version
     assert all("--hash=sha256:" in each for each in re.split(r"\n(?=\w)", text))
-
-
-def test_what_a_wheel_needs_has_what_that_needs_and_no_extra_that_nobody_asked_for() -> None:
-    found = release_files.needed(["requests", 'pytest; extra == "dev"', 'rich; extra == "topology"'])
-    assert {"requests", "urllib3", "certifi", "rich", "pygments"} <= found
-    assert not {"pytest", "pysocks", "chardet"} & found
-    assert "pysocks" in release_files.needed(["requests[socks]"])
-    assert release_files.needed(["no-such-thing==1"]) == {"no-such-thing"}
