@@ -273,8 +273,13 @@ def init(_: Context, folder: str, ci: str = "github", json: bool = False) -> Non
     """Write a small project of your own, whose rows and settings lie over drydock's."""
     from drydock.repo import init as initial
 
-    written = [str(path) for path in initial.write(Path(folder), ci)]
-    emit(dumps({"wrote": written}) if json else "".join(f"wrote {path}\n" for path in written))
+    made = initial.init(Path(folder), ci)
+    written = [str(path) for path in made.files]
+    emit(
+        dumps({"wrote": written, "next": [*map(spelled, made.commands)]})
+        if json
+        else spelled(initial.report_project(made))
+    )
 
 
 @verb(help=JSON | {"write": "write it: locks, Dockerfiles and upgrade.json of these rows"})

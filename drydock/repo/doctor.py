@@ -47,6 +47,7 @@ from drydock.model.variant import Variant
 from drydock.oci.reference import parse
 from drydock.registry.client import Client, HttpRequest, TransientRequestError
 from drydock.registry.manifests import ACCEPTED
+from drydock.repo import ci_requirements
 
 PATIENCE = 5.0
 """Seconds for one answer of a server."""
@@ -93,7 +94,7 @@ def examine(project: Project, variant: Variant | None, env: Mapping[str, str] = 
         pins = lock.platforms[choose_platform(variant, None)]
     dates: list[tuple[float, str]] = []
     try:
-        checks = [*_machine(pins, env), *_servers(variant, pins, env, dates)]
+        checks = [*_machine(project, pins, env), *_servers(variant, pins, env, dates)]
     except DrydockError as error:  # the configuration itself
         return (_failed(Question("configuration", str), error),)
     return (*_at_once(checks), _clock(dates))
@@ -142,12 +143,14 @@ def _failed(check: Question, error: DrydockError) -> Diagnosis:
 # --- this machine ---------------------------------------------------------------------------------------------------
 
 
-def _machine(pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Question]:
+def _machine(project: Project, pins: LockedPlatform | None, env: Mapping[str, str]) -> Iterator[Question]:
     yield Question("engine", _engine)
     yield Question("disk", lambda: _disk(pins, env))
     yield Question("mirrors", lambda: _mirrors(env))
     yield Question("proxy", lambda: _proxy(env))
     yield Question("certificates", lambda: _certificates(access(read_indexes(env), env)))
+    if project.below:
+        yield Question("project", lambda: _project(project), WARN)
 
 
 def _engine() -> str:
@@ -168,6 +171,11 @@ def _disk(pins: LockedPlatform | None, env: Mapping[str, str]) -> str:
     if free < needed:
         raise DiskFullError(said, hint="docker builder prune; or set DRYDOCK_CACHE to a folder on a larger disk")
     return said
+
+
+def _project(project: Project) -> str:
+    ci_requirements.check_requirements(project)
+    return f"{project.root}: CI installs this drydock, by its hash"
 
 
 def _sizes(pins: LockedPlatform | None) -> Iterator[int]:

@@ -26,8 +26,9 @@ from drydock.lock import following, lock_diff, lockfile
 from drydock.model.locked import Lock
 from drydock.model.row_record import HostPlan, RowRecord
 from drydock.model.variant import Variant
-from drydock.repo import changelog, locking, row_record, update, version
+from drydock.repo import changelog, ci_requirements, locking, own_wheel, row_record, update, version
 from drydock.repo.changelog import UpgradeNote
+from drydock.repo.ci_requirements import NAME
 from drydock.topology.plan_diff import options
 
 LINES = 60
@@ -80,6 +81,13 @@ class Compared(NamedTuple):
     rows: tuple[RowChange, ...]
     gone: Mapping[str, str]
     """Folder in images/ without a row → the row that replaces it; empty if none does."""
+    requirements: tuple[str, ...]
+    """Why the project's CI installs another drydock than this one, or whatever an index has."""
+
+    @property
+    def changed(self) -> list[str]:
+        """Return the rows that change, and requirements.txt if that does."""
+        return [each.row for each in self.rows if not each.is_empty] + ([NAME] if self.requirements else [])
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -97,9 +105,11 @@ def upgrade(project: Project, *, write: bool = False, json: bool = False) -> Non
     if not json:
         emit(notes_text(found))  # before the rows: a note may say why these cannot be read any more
     variants = read_matrix(project)
-    compared = Compared(found, tuple(compare(project, variants)), _gone(project, variants))
-    changed = [each for each in compared.rows if not each.is_empty]
+    rows = tuple(compare(project, variants))
+    compared = Compared(found, rows, _gone(project, variants), ci_requirements.find_problems(project))
     written, errors = _write(project, variants) if write else ([], [])
+    if write and compared.requirements:
+        written += _write_requirements(project, errors)
     if json:
         emit(dumps(as_json(compared) | ({"wrote": [project.name_of(path) for path in written]} if write else {})))
     else:
@@ -107,9 +117,8 @@ def upgrade(project: Project, *, write: bool = False, json: bool = False) -> Non
     if write:
         log("\n".join(f"wrote {project.name_of(path)}" for path in written) or "nothing to do")
         update.settle(errors)
-    elif changed:
-        names = ", ".join(each.row for each in changed)
-        raise StaleError(f"this drydock changes {names}", hint="`./inv upgrade --write` writes it")
+    elif changed := compared.changed:
+        raise StaleError(f"this drydock changes {', '.join(changed)}", hint="`./inv upgrade --write` writes it")
 
 
 def notes(project: Project) -> tuple[UpgradeNote, ...]:
@@ -237,6 +246,15 @@ def _write(project: Project, variants: Sequence[Variant]) -> tuple[list[Path], l
     return written, errors
 
 
+def _write_requirements(project: Project, errors: list[DrydockError]) -> list[Path]:
+    """Write the wheel of this drydock and requirements.txt; return the files that changed, and add an error to them."""
+    try:
+        return ci_requirements.write_requirements(project, own_wheel.find_own_wheel())
+    except DrydockError as error:
+        errors.append(error)
+        return []
+
+
 def _write_row(project: Project, variant: Variant, errors: list[DrydockError]) -> list[Path]:
     old = lockfile.read_previous(lockfile.path_of(project, variant.id))
     record = row_record.read(project, variant.id)
@@ -262,7 +280,7 @@ def as_json(compared: Compared) -> dict[str, Any]:
         for each in compared.rows
     ]
     found = {"notes": [note._asdict() for note in compared.notes], "rows": rows, "gone": compared.gone}
-    return {"version": version.number(), **found}
+    return {"version": version.number(), **found, "requirements": compared.requirements}
 
 
 def _plain(changes: Sequence[ValueChange]) -> list[dict[str, Any]]:
@@ -292,6 +310,7 @@ def rows_text(compared: Compared) -> str:
         lines.append("`./inv upgrade --write` records that, so that notes of older releases are not repeated")
     lines += [f"{each.row}: rebuilt {each.support}" for each in compared.rows if each.support]
     lines += [_gone_line(row, instead) for row, instead in compared.gone.items()]
+    lines += compared.requirements
     return as_lines(lines or ["this project has no files of rows: `./inv lock` and `./inv render` make them"])
 
 

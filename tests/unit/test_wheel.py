@@ -50,7 +50,7 @@ def uv(*words: str, cwd: Path, umask: int = 0o022) -> None:
 def built(source: Path, to: Path, umask: int = 0o022) -> list[Path]:
     """Build a source distribution, and a wheel of it."""
     uv("build", "--quiet", "--python", sys.executable, "--out-dir", str(to), cwd=source, umask=umask)
-    return sorted(to.glob("drydock-*"))
+    return sorted(to.glob("drydock_images-*"))
 
 
 def sha256(path: Path) -> str:
@@ -112,7 +112,7 @@ def checkout(*words: str) -> str:
 def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(made: list[Path], tmp_path: Path) -> None:
     with tarfile.open(made[1]) as archive:
         unpack_tar(archive, tmp_path)
-    (source,) = tmp_path.glob("drydock-*")
+    (source,) = tmp_path.glob("drydock_images-*")
     for path in source.rglob("*"):
         os.utime(path, (1, 1))
 
@@ -210,3 +210,42 @@ def test_it_runs_nothing_that_another_user_planted_in_a_folder_above(installed: 
     assert f"drydock --project {tmp_path} TASK" in refused.stderr
     assert installed.drydock("doctor", "--json", cwd=tmp_path).stderr.startswith("error: ")
     assert not ran.exists()
+
+
+def test_a_project_names_the_wheel_that_is_installed_by_its_hash(
+    installed: Installed, made: list[Path], tmp_path: Path
+) -> None:
+    done = installed.drydock("init", str(tmp_path / "acme"))
+
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    assert sha256(tmp_path / "acme" / made[0].name) == sha256(made[0])
+    assert (
+        f"./{made[0].name} \\\n    --hash=sha256:{sha256(made[0])}\n"
+        in (tmp_path / "acme/requirements.txt").read_text()
+    )
+    assert installed.drydock("ci", "--check", cwd=tmp_path / "acme").returncode == 0
+
+
+def test_a_project_names_no_wheel_where_another_one_lies_now(
+    installed: Installed, made: list[Path], tmp_path: Path
+) -> None:
+    (record,) = installed.packages.glob("drydock_images-*/direct_url.json")
+    recorded = record.read_text()
+    other = tmp_path / made[0].name
+    with zipfile.ZipFile(made[0]) as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) + (b"# planted\n" if name.endswith("repo/cli.py") else b""))
+    try:
+        record.write_text(json.dumps({"url": other.as_uri(), "archive_info": {}}))
+        planted = installed.drydock("init", str(tmp_path / "planted"), "--ci", "none")
+        record.write_text(json.dumps({"url": f"{other.as_uri()}.gone", "archive_info": {}}))
+        gone = installed.drydock("init", str(tmp_path / "gone"), "--ci", "none")
+    finally:
+        record.write_text(recorded)
+
+    assert "drydock/repo/cli.py: differs from the drydock that is installed" in planted.stderr
+    assert "which pip cannot get" in gone.stderr
+    assert not [*tmp_path.glob("*/*.whl")]
+    assert "drydock_images-0.1.0-py3-none-any.whl \\" not in (tmp_path / "planted" / "requirements.txt").read_text()
+    assert (planted.returncode, gone.returncode) == (0, 0)

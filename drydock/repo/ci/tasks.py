@@ -18,11 +18,13 @@ FORMAT = {"format": "github or gitlab [default: both]"}
 @verb(name="render", default=True, help=JSON | FORMAT | {"check": "write nothing; fail if a file is outdated"})
 def ci(_: Context, format: str = "", check: bool = False, json: bool = False) -> None:  # noqa: A002 - the option's name
     """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
+    from drydock.repo import ci_requirements
     from drydock.repo.ci import workflow
 
     variants = read_matrix(here())
     if check:
         workflow.check(here(), variants, format)
+        ci_requirements.check_requirements(here())
     else:
         report(workflow.write(here(), variants, format), json=json)
 

@@ -26,7 +26,7 @@ REQUEST_BUILDS = tuple(task.replace("--record", "--record --from-foundation") fo
 which builds no foundation again that the lock has the digest of."""
 REQUIREMENTS = "requirements.txt"
 """The file of a project that says which drydock its CI installs."""
-INSTALLS = ("python3 -m venv .venv", f".venv/bin/pip install --quiet --requirement {REQUIREMENTS}")
+INSTALLS = ("python3 -m venv .venv", f".venv/bin/pip install --quiet --require-hashes --requirement {REQUIREMENTS}")
 EXPORTS = {"github": 'echo "$PWD/.venv/bin" >> "$GITHUB_PATH"', "gitlab": "export PATH=$PWD/.venv/bin:$PATH"}
 """Commands that install drydock for a project's jobs; a checkout has ./inv."""
 BRANCH = "main"

@@ -17,6 +17,7 @@ from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
 from drydock.repo import init, quality
 from drydock.repo.ci import changed, workflow
+from drydock.repo.ci.rows import CiRow
 from tests.support.git import git
 
 ROW = "acme-cpu"
@@ -49,7 +50,7 @@ def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form
     text = (project.root / workflow.PATHS[form]).read_text()
     check_form(project.root, form)
     assert "./inv" not in text
-    installs = [".venv/bin/pip install --quiet --requirement requirements.txt", workflow.EXPORTS[form]]
+    installs = [".venv/bin/pip install --quiet --require-hashes --requirement requirements.txt", workflow.EXPORTS[form]]
     for job in (yaml.safe_load(text)["jobs"] if form == "github" else yaml.safe_load(text)).values():
         if isinstance(job, dict) and "drydock " in str(job):
             assert all(command in yaml.safe_dump(job, width=1000) for command in installs)
@@ -57,11 +58,23 @@ def test_it_installs_drydock_and_builds_the_projects_rows(project: Project, form
     assert "cpu-text-vllm0.32" not in text
 
 
-def test_a_project_without_rows_has_valid_workflows(tmp_path: Path) -> None:
+def test_a_new_project_has_valid_workflows_that_are_up_to_date(tmp_path: Path) -> None:
     for form in workflow.PATHS:
         init.write(tmp_path / form, form)
         check_form(tmp_path / form, form)
-        workflow.check(Project(tmp_path / form, (ROOT,)), ())
+        made = Project(tmp_path / form, (ROOT,))
+        workflow.check(made, read_matrix(made))
+
+
+@pytest.mark.parametrize("row", ["123", "no", "null", "2024-01-01", "1e3", "0x10"])
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_row_whose_id_looks_like_no_text_is_text_in_a_workflow(form: str, row: str) -> None:
+    built = CiRow(variant=row, accelerator="cpu", platform="linux/amd64", arch="amd64", disk=1)
+    text = yaml.safe_load(workflow.render(form, (built,), (), own=True))
+    if form == "github":
+        assert text[True]["workflow_dispatch"]["inputs"]["variant"]["options"][-1] == row
+    else:
+        assert text["build"]["parallel"]["matrix"][0]["VARIANT"] == row
 
 
 def test_only_the_workflow_that_the_project_has_is_checked(project: Project) -> None:
