@@ -103,6 +103,12 @@ def _content_sha256(data: Mapping[str, Any]) -> str:
     return checksum({key: value for key, value in data.items() if key != "content_sha256"})
 
 
+def locked_sha256(lock: Lock) -> str:
+    """Return the checksum of a lock's content without the digests of images, which are made from it."""
+    platforms = {name: pins.model_copy(update={"image": None}) for name, pins in lock.platforms.items()}
+    return content_sha256(lock.model_copy(update={"platforms": platforms}))
+
+
 def pins_sha256(pins: LockedPlatform) -> str:
     """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
     return checksum(dump(pins.model_copy(update={"image": None})))

@@ -35,7 +35,7 @@ class RowRecord(Record):
     schema_: Literal[1] = Field(alias="schema")
     drydock: Upgraded
     lock: Sha256
-    """Checksum of the lock that was used, the project's or drydock's."""
+    """Checksum of the lock that was used, the project's or drydock's, without the digests of images."""
     inherits: str
     """The row of drydock that it inherits; empty without one."""
     follows: Mapping[Platform, Mapping[str, str]]

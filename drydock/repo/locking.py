@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from drydock.build import build, pins, render
+from drydock.build import build, pins
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.console import emit, log
@@ -226,7 +226,7 @@ def say_stale(project: Project) -> tuple[str, ...]:
 
 def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield each command with the files that it must write. The CI files follow from locks that are current."""
-    from drydock.repo import docs  # noqa: PLC0415 - few builds pin anything
+    from drydock.repo import docs, row_record  # noqa: PLC0415 - few builds pin anything
     from drydock.repo.ci import workflow  # noqa: PLC0415 - as above
 
     variants = read_matrix(project)
@@ -234,7 +234,7 @@ def _stale(project: Project) -> Iterator[tuple[str, Sequence[str]]]:
     for variant in old:
         yield f"lock --target {variant.id}", [f"images/{variant.id}/lock.json"]
     rendered = (
-        lambda each=each: render.check(project, each, _read(project, each)) for each in variants if each not in old
+        lambda each=each: row_record.check(project, each, _read(project, each)) for each in variants if each not in old
     )
     yield "render", [file for check in rendered for file in _outdated(project, check)]
     if not (project.below or project.is_installed):
@@ -253,4 +253,6 @@ def _outdated(project: Project, check: Callable[[], None]) -> Sequence[str]:
         check()
     except StaleError as error:
         return [project.name_of(Path(problem.partition(": ")[0])) for problem in error.problems]
+    except InputError as error:  # such as a recorded host that cannot be read: no reason to end what has succeeded
+        log(f"warning: not checked: {error.problems[0]}")
     return ()

@@ -79,7 +79,7 @@ def make(project: Project, variant: Variant, lock: Lock) -> RowRecord:
     return RowRecord(
         schema_=1,
         drydock=Upgraded(version=version.number(), commit=version.read_own_commit()),
-        lock=lock.content_sha256,
+        lock=lockfile.locked_sha256(lock),
         inherits=variant.inherits or "",
         follows=following.pins_of(parent) if parent else {},
         profile=profile(variant),

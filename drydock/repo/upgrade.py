@@ -188,7 +188,11 @@ def _about_lock(
         yield from following.unmet(variant, new)
     elif record and record.inherits != (variant.inherits or ""):
         yield f"the row follows {variant.inherits or 'no other'} now, and {record.inherits or 'no other'} before"
-    elif record and record.lock != old.content_sha256 and not project.is_own(lockfile.path_of(project, variant.id)):
+    elif (
+        record
+        and record.lock != lockfile.locked_sha256(old)
+        and not project.is_own(lockfile.path_of(project, variant.id))
+    ):
         now = following.pins_of(old)
         pins = {name for each in now for name, *_ in differences(record.follows.get(each, {}), now[each])}
         more = f" and {len(pins) - NAMES} more" if len(pins) > NAMES else ""

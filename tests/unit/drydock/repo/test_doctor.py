@@ -14,6 +14,8 @@ import pytest
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, RegistryError
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
 from drydock.engine import daemon
 from drydock.repo import doctor
 
@@ -137,3 +139,12 @@ def test_bad_mirrors_and_certificates_are_answers_too(machine: Machine, tmp_path
     assert machine.examine()["certificates"].state == doctor.FAIL
     machine.mirrors.write_text("registry: {}\n")
     assert "registry" in machine.examine()["configuration"].found
+
+
+def test_a_project_whose_ci_installs_a_stranger_is_warned(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("drydock==0.1.0\n")
+    [question] = [each for each in doctor._machine(Project(tmp_path, (ROOT,)), None, {}) if each.name == "project"]
+    [diagnosis] = doctor._at_once([question])
+    assert (diagnosis.state, diagnosis.found.partition(": ")[0]) == ("warn", "requirements.txt:1")
+    assert "upgrade --write" in diagnosis.remedy
+    assert "project" not in [each.name for each in doctor._machine(DRYDOCK, None, {})]

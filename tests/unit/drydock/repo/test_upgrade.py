@@ -16,10 +16,11 @@ from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.lock import lockfile, resolution
-from drydock.model.locked import Lock, LockedWheel
+from drydock.model.locked import Lock, LockedImage, LockedWheel
 from drydock.model.row_record import RowRecord
 from drydock.model.variant import Variant
-from drydock.repo import changelog, row_record, upgrade, version
+from drydock.repo import changelog, locking, own_wheel, row_record, upgrade, version
+from drydock.repo.own_wheel import OwnWheel
 
 ROW, PARENT, PLATFORM = "acme-cpu", "cpu-vllm0.32", "linux/amd64"
 STACK = "templates/cpu/stacks/cpu.yaml"
@@ -467,6 +468,59 @@ def test_a_record_that_is_outdated_is_stale(acme: Two) -> None:
     acme.newer(VARIABLE)
     with pytest.raises(StaleError, match=r"upgrade\.json: outdated"):
         row_record.check(acme.project, acme.row, lock_of(acme.project))
+
+
+def recorded(letter: str) -> Edit:
+    """Write the digest of an image into the lock of a row, as `verify --record` does."""
+
+    def edit(path: Path) -> None:
+        lock = lockfile.read_lock(path)
+        image = LockedImage(digest=f"sha256:{letter * 64}", inputs_sha256="0" * 64, buildkit="1", buildx="1")
+        pins = lock.platforms[PLATFORM].model_copy(update={"image": image})
+        lockfile.write_lock(path, lock.model_copy(update={"platforms": {PLATFORM: pins}}))
+
+    return edit
+
+
+def test_a_recorded_digest_leaves_the_record_up_to_date(acme: Two) -> None:
+    for letter in "ab":
+        recorded(letter)(acme.root / f"images/{ROW}/lock.json")
+        row_record.check(acme.project, acme.row, lock_of(acme.project))
+        assert acme.change().is_empty
+
+
+def test_a_digest_that_drydock_recorded_again_changes_no_row_that_has_its_lock(two: Two) -> None:
+    two.write("matrix.yaml", OWN.replace(f"{ROW}:", f"{PARENT}:").replace(", stack: acme", ", aliases: [ours]"))
+    row_record.write(two.project, find(read_matrix(two.project), PARENT), lock_of(two.project, PARENT))
+    two.newer(lambda folder: recorded("c")(lockfile.path_of(Project(folder), PARENT)))
+    assert two.change().is_empty
+
+
+def test_a_lock_with_another_pin_makes_the_record_stale_and_that_is_said(
+    acme: Two, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = acme.root / f"images/{ROW}/lock.json"
+    lockfile.write_lock(path, with_wheels(lock_of(acme.project), wheel("tqdm", "9.0")))
+    locking.say_stale(acme.project)
+    assert f"stale now: images/{ROW}/upgrade.json: run `./inv render`" in capsys.readouterr().err
+
+
+def test_a_stranger_in_requirements_is_said_and_replaced(
+    acme: Two, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        own_wheel, "find_own_wheel", lambda: OwnWheel("drydock_images-0.1.0-py3-none-any.whl", "", b"x")
+    )
+    acme.write("requirements.txt", "drydock==0.1.0\n")
+    with pytest.raises(StaleError, match=r"changes requirements\.txt"):
+        upgrade.upgrade(acme.project)
+    assert "another project, which CI would install" in capsys.readouterr().out
+    with pytest.raises(StaleError):
+        upgrade.upgrade(acme.project, json=True)
+    assert json.loads(capsys.readouterr().out)["requirements"]
+    upgrade.upgrade(acme.project, write=True)
+    assert "wrote requirements.txt" in capsys.readouterr().err
+    assert "\ndrydock==" not in (acme.root / "requirements.txt").read_text()
 
 
 def test_rows_that_are_drydocks_own_have_no_record(two: Two) -> None:
