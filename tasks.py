@@ -261,7 +261,9 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
         for variant, pins in pinned:
             row_record.check(here(), variant, pins)
     else:
-        report([path for variant, pins in pinned for path in row_record.write(here(), variant, pins)], json=json)
+        written = [path for variant, pins in pinned for path in row_record.write(here(), variant, pins)]
+        report(written, json=json)
+        row_record.say_additions(here(), [variant for variant, _ in pinned], written)
 
 
 @verb(

@@ -103,7 +103,10 @@ def _not_there(name: str, matrix: Matrix) -> Problem:
     if name in matrix.retired:
         text, hint = f"drydock retired the row {name!r}", f"name {matrix.retired[name]}, which replaces it"
     else:
-        text, hint = f"unknown row {name!r}", nearest(name, matrix.variants)
+        text, hint = (
+            f"unknown row {name!r}",
+            nearest(name, matrix.variants, "`./inv matrix` outside of this project lists drydock's rows"),
+        )
     return f"{PROJECT_FILE}: rows: {text}", hint
 
 
@@ -138,8 +141,7 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
 
 def _nearest_target(target: str, known: Sequence[str]) -> str:
     """Return the closest target, or where all are listed: there are too many to print."""
-    hint = nearest(target, known)
-    return hint if hint.startswith("did you mean") else "run ./inv matrix to list the targets"
+    return nearest(target, known, "run ./inv matrix to list the targets")
 
 
 def matching(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:
@@ -456,7 +458,8 @@ def _check_settings(
         *((("recommended", place, "serve"), it.serve) for place, it in enumerate(advised)),
     ]
     for where, name in ((where, name) for where, settings in flags for name in settings if not name.startswith("--")):
-        yield document.problem((*path, *where, name), "not a vLLM flag"), f"write --{name}, or move it to env"
+        hint = f"write --{name.replace('_', '-')}, or move it to env"
+        yield document.problem((*path, *where, name), "not a vLLM flag"), hint
     for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
@@ -493,7 +496,10 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDo
         yield from _check_settings(path, row, document)
         if row.stack not in files:
             text = f"no file templates/*/stacks/{row.stack}.yaml"
-            yield document.problem((*path, "stack"), f"unknown stack {row.stack!r}: {text}"), nearest(row.stack, files)
+            hint = nearest(
+                row.stack, files, "write that file; or leave `stack` out: a row has that of the row it inherits"
+            )
+            yield document.problem((*path, "stack"), f"unknown stack {row.stack!r}: {text}"), hint
         if not row.platforms:
             yield document.problem((*path, "platforms"), "expected at least one platform"), ""
         if row.support and row.support.instead not in {*matrix.variants} - {name}:

@@ -7,6 +7,7 @@ accident.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,6 @@ from drydock.config.layers import MORE, merged
 from drydock.config.project import FILE
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure
-from drydock.core.errors import nearest
 from drydock.core.project import LOWEST, Project
 
 MATRIX = "matrix.yaml"
@@ -78,9 +78,9 @@ def _check(known: Known, above: YamlDocument) -> Iterator[Problem]:
     for name, row in rows(above).items():
         parent = str(row.get("inherits", ""))
         if parent and parent not in known:
-            instead = _retired(known).get(parent)
-            what = f"{parent.partition('/')[0]} retired the row {parent!r}" if instead else f"unknown row {parent!r}"
-            hint = f"write `inherits: {instead}`, which replaces it" if instead else nearest(parent, known)
+            old, instead = next(_replaced(parent, known), ("", ""))
+            what = f"{old.partition('/')[0]} retired the row {old!r}" if instead else f"unknown row {parent!r}"
+            hint = f"write `inherits: {instead}`, which replaces it" if instead else _hint_parent(parent, known, above)
             yield above.problem((VARIANTS, name, "inherits"), what), hint
         elif name in owners and parent != f"{owners[name]}/{name}":
             hint = f"choose another id, or write `inherits: {owners[name]}/{name}` to change that row"
@@ -91,6 +91,25 @@ def _check(known: Known, above: YamlDocument) -> Iterator[Problem]:
                 above.problem((VARIANTS, name), f"{layer} has an alias {name!r} of the row {other!r}"),
                 "choose another id",
             )
+
+
+def _replaced(parent: str, known: Known) -> Iterator[tuple[str, str]]:
+    """Yield the retired rows that a name means, with or without the layer's name, and what replaces each."""
+    return (pair for pair in _retired(known).items() if parent in (pair[0], pair[0].partition("/")[2]))
+
+
+def _hint_parent(parent: str, known: Known, above: YamlDocument) -> str:
+    """Return what to write for a row that no lower layer has."""
+    name = parent.rpartition("/")[2]
+    full_names = {full.partition("/")[2]: full for full in known}
+    aliases = {str(alias): full for full in known for alias in _row(known, full, "aliases")}
+    if full := full_names.get(name) or aliases.get(name):
+        return f"write `inherits: {full}`"
+    if name in rows(above):
+        return f"a row inherits one of a lower layer, and {name} is in this file; what both share belongs in a stack"
+    if close := difflib.get_close_matches(name, full_names, n=1):
+        return f"did you mean `inherits: {full_names[close[0]]}`?"
+    return "write `inherits: drydock/ROW`; `./inv matrix` outside of this project lists drydock's rows"
 
 
 def _row(known: Known, full: str, key: str) -> Any:

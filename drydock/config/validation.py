@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import types
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from drydock.config.key_places import hint_form, hint_key, hint_missing
 from drydock.config.renamed import with_new_keys
 from drydock.config.strict_yaml import KeyPath, YamlDocument
-from drydock.core.errors import InputError, nearest
+from drydock.core.errors import InputError
 from drydock.model.names import EXPECTED
 
 R = TypeVar("R", bound=BaseModel)
 
 BASE_HINT = "such as base: {kind: image, reference: ubuntu:24.04, release: ubuntu:24.04}"
+_TABLE = "keys and values"
 Problem = tuple[str, str]
 """A message, and a hint or an empty text."""
 
@@ -55,11 +56,13 @@ def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetai
     found = _found(document, path, detail["input"])
     match detail["type"]:
         case "extra_forbidden":
-            return document.problem(parent, f"unknown key {last!r}", at=path), nearest(last, known_keys(record, parent))
+            return document.problem(parent, f"unknown key {last!r}", at=path), hint_key(
+                record, parent, last, detail["input"]
+            )
         case "missing" if isinstance(detail["loc"][-1], int):
             return document.problem(path, f"found {found}, expected more values"), ""
         case "missing":
-            return document.problem(parent, f"missing key {last!r}"), ""
+            return document.problem(parent, f"missing key {last!r}"), hint_missing(record, parent)
         case "union_tag_not_found":
             return document.problem(path, f"missing key {context['discriminator']}"), ""
         case "string_type" if isinstance(detail["input"], bool | int | float):
@@ -67,6 +70,8 @@ def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetai
             return document.problem(path, text), f'quote it: "{found}"'
     expected = _expected(detail["type"], detail["loc"], context) or detail["msg"].lower()
     hint = BASE_HINT if path[-1:] == ("base",) and isinstance(detail["input"], str) else ""
+    if expected == _TABLE:
+        hint = hint or hint_form(record, path, detail["input"])
     return document.problem(path, f"found {found}, expected {expected}"), hint
 
 
@@ -83,10 +88,10 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
         "bool_type": "true or false",
         "tuple_type": "a list",
         "too_long": f"at most {context.get('max_length')} values",
-        "mapping_type": "keys and values",
-        "dict_type": "keys and values",
-        "model_type": "keys and values",
-        "model_attributes_type": "keys and values",
+        "mapping_type": _TABLE,
+        "dict_type": _TABLE,
+        "model_type": _TABLE,
+        "model_attributes_type": _TABLE,
         "value_error": str(context.get("error", "")),
     }
     return words.get(kind, "")
@@ -117,18 +122,3 @@ def _written_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
         elif isinstance(data, dict) and number == len(location) - 1 and step not in ("[key]", *_SCALARS):
             path.append(step)
     return tuple(path)
-
-
-def known_keys(annotation: Any, path: KeyPath) -> set[str]:
-    """Return the keys that a record type allows at a path, to compare a misspelt key with."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
-        return known_keys(fields.get(str(path[0])), path[1:]) if path else set(fields)
-    arguments = get_args(annotation)
-    if get_origin(annotation) in (Union, types.UnionType):
-        return {key for argument in arguments for key in known_keys(argument, path)}
-    if get_origin(annotation) is Annotated:
-        return known_keys(arguments[0], path)
-    if arguments and path:
-        return known_keys(next(item for item in reversed(arguments) if item is not Ellipsis), path[1:])
-    return set()

@@ -206,10 +206,12 @@ def _is_noexec(path: str) -> bool:
         return False
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" for the closest known word, or the list of known words."""
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return "did you mean 'x'?" for the closest known word; else `otherwise`, or the list of known words."""
     names = sorted(known)
     matches = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
+    if otherwise:
+        return otherwise
     return f"known: {', '.join(names)}" if names else "none is known"

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from drydock.model.names import OneLine
+from drydock.model.names import EXPECTED, OneLine
 
 IDENTIFIER_AT_MOST = 63
 """Characters, as many as a label in DNS and Kubernetes has (RFC 1123)."""
 IDENTIFIER = rf"^[a-z0-9][a-z0-9._-]{{0,{IDENTIFIER_AT_MOST - 1}}}$"
+EXPECTED[IDENTIFIER] = "a name of lower-case letters, digits and . _ - that begins with a letter or digit"
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]

@@ -13,7 +13,9 @@ from packaging.version import InvalidVersion, Version
 
 from drydock.build import render
 from drydock.build.job import ARCHITECTURES
+from drydock.config import rows as row_ids
 from drydock.config.matrix import read_matrix
+from drydock.config.project import read_settings
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate
 from drydock.core.console import log
@@ -101,6 +103,19 @@ def write(project: Project, variant: Variant, lock: Lock, *, upgraded: bool = Fa
             if path and plan.error:
                 log(f"{variant.id}: no plan on hosts/{host}: {plan.error}: {host}/{SERVE} may name another model")
     return written
+
+
+def say_additions(project: Project, variants: Sequence[Variant], written: Sequence[Path]) -> None:
+    """Say that the project's additions gave drydock's own rows files in the project, and how to limit that."""
+    settings, own = read_settings(project), row_ids.own_rows(project) if project.below else set()
+    folders = {path.parent.name for path in written}
+    others = [variant.id for variant in variants if variant.id in folders - own]
+    if settings and not settings.additions.is_empty and others:
+        log(
+            f"`additions` in drydock.yaml are for every image: {len(others)} rows of drydock have files in images/ now."
+            " `rows: [ID, …]` in drydock.yaml takes some of drydock's rows, and `rows: []` none;"
+            " or write `additions` in a row of matrix.yaml, for that one only"
+        )
 
 
 def check(project: Project, variant: Variant, lock: Lock) -> None:

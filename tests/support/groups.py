@@ -15,6 +15,7 @@ BUILDS = {
     "test_layers.py",
     "test_one_command.py",
     "test_ordinary_user.py",
+    "test_project_page.py",
     "test_rebuilds.py",
     "test_router.py",
     "test_standins.py",

@@ -523,6 +523,33 @@ def test_a_stranger_in_requirements_is_said_and_replaced(
     assert "\ndrydock==" not in (acme.root / "requirements.txt").read_text()
 
 
+def test_additions_that_give_drydocks_rows_files_are_said_with_how_to_limit_them(
+    acme: Two, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def render() -> str:
+        variants = read_matrix(acme.project)
+        locked = [each for each in variants if lockfile.path_of(acme.project, each.id).is_file()]
+        written = [
+            path for each in locked for path in row_record.write(acme.project, each, lock_of(acme.project, each.id))
+        ]
+        row_record.say_additions(acme.project, locked, written)
+        return capsys.readouterr().err
+
+    assert render() == ""
+    settings = "schema: 1\nname: acme\nadditions: {labels: {com.acme.team: x}}\n"
+    acme.write("drydock.yaml", settings)
+    said = render()
+    assert "1 rows of drydock have files in images/ now" in said
+    assert "`rows: []` none" in said
+    assert render() == ""
+
+    shutil.rmtree(acme.root / "images" / PARENT)
+    acme.write("drydock.yaml", f"{settings}rows: []\n")
+    acme.render()
+    assert render() == ""
+    assert not (acme.root / "images" / PARENT).exists()
+
+
 def test_rows_that_are_drydocks_own_have_no_record(two: Two) -> None:
     variants = read_matrix(two.project)
     assert row_record.own_rows(two.project, variants) == [find(variants, ROW)]

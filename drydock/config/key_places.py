@@ -1,0 +1,162 @@
+"""Hints about keys and values of a project's files that are in the wrong place or have another form. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from drydock.config.strict_yaml import KeyPath
+from drydock.core.errors import nearest
+from drydock.model.additions import Additions
+from drydock.model.project import ProjectDefaults, ProjectFile
+from drydock.model.record import Setting
+from drydock.model.variant import Accelerator, Matrix, MatrixRow, Stack
+
+PLACES: Mapping[type[BaseModel], str] = {
+    Additions: "below `additions`, in drydock.yaml for every image or in a row of matrix.yaml",
+    MatrixRow: "in a row, below `variants` in matrix.yaml",
+    Stack: "in a stack, templates/ACCELERATOR/stacks/NAME.yaml, which a row names by `stack: NAME`",
+    ProjectDefaults: "below `defaults` in drydock.yaml",
+    ProjectFile: "in drydock.yaml",
+    Matrix: "at the top of matrix.yaml",
+    Accelerator: "in templates/ACCELERATOR/accelerator.yaml",
+}
+"""Record → where its keys are written; the first that has a key is named."""
+OTHER_NAMES = {
+    "apt": "packages",
+    "args": "serve",
+    "arguments": "serve",
+    "ca": "certificates",
+    "certs": "certificates",
+    "debs": "packages",
+    "dependencies": "requirements",
+    "dockerfile_lines": "dockerfile",
+    "environment": "env",
+    "extends": "inherits",
+    "flags": "serve",
+    "from_image": "base",
+    "image": "base",
+    "options": "serve",
+    "pip": "requirements",
+    "pip_packages": "requirements",
+    "python_packages": "requirements",
+    "rows": "variants",
+    "settings": "serve",
+    "variables": "env",
+}
+"""What people write → the key that means it. A record that has such a key itself is not asked."""
+FORM = "{{value: {value}, because: WHY, source: MANUAL OR MEASUREMENT}}"
+"""The three keys of a setting."""
+_SIMILAR = 0.75
+"""Least similarity of a key that is taken for a slip of the pen. 0.5 takes hermetic for requirements."""
+
+
+def hint_key(record: type[BaseModel], path: KeyPath, key: str, value: Any) -> str:
+    """Return what to do about a key that a record does not have at a path: its place, or the key that is meant."""
+    here, name = known_keys(record, path), key.removesuffix("+")
+    meant = OTHER_NAMES.get(name, name)
+    if key != name and name in here:
+        return f"`{key}` adds to a list: write it with a list, or `{name}` without +"
+    if close := difflib.get_close_matches(name, here, n=1, cutoff=_SIMILAR):
+        return f"did you mean {close[0]!r}?"
+    if meant in here:
+        return f"write `{meant}`"
+    return (_hint_place(record, path, meant, value, here) if record in PLACES else "") or nearest(name, here)
+
+
+def _hint_place(record: type[BaseModel], path: KeyPath, key: str, value: Any, here: set[str]) -> str:
+    """Return where a key belongs that other records of a project have; empty for one that none has."""
+    if setting := _table_of(key):
+        place = "" if setting in here else f" {PLACES[MatrixRow]}"
+        return f"write `{setting}: {{{key}: {_form(value)}}}`{place}"
+    places = [place for kind, place in PLACES.items() if key in _fields(kind)]
+    if places:
+        return f"`{key}` belongs {', or '.join(places[:2])}"
+    is_row = record is Matrix and not path and isinstance(value, dict)
+    return f"a row belongs below `variants`: `variants: {{{key}: …}}`" if is_row else ""
+
+
+def hint_form(record: type[BaseModel], path: KeyPath, value: Any) -> str:
+    """Return what to write for a value that has not the form of what a record has at a path; empty if unknown."""
+    of = [*_types_at(record, path)]
+    name = path[-1] if path else ""
+    if Setting in of and not isinstance(value, list):
+        return _hint_setting(str(path[-2]), str(name), value)
+    if any(Setting in _types_at(kind, ("--flag",)) for kind in of) and _is_table(of):
+        example = "--max-num-seqs" if name == "serve" else "VLLM_LOGGING_LEVEL"
+        return f"write `{name}: {{{example}: {FORM.format(value='…')}}}`"
+    if MatrixRow in of:
+        return f"write `{name}: {{inherits: {value if isinstance(value, str) else 'drydock/ROW'}}}`"
+    return ""
+
+
+def hint_missing(record: type[BaseModel], path: KeyPath) -> str:
+    """Return what to do about a key that is missing at a path; empty if there is nothing to add."""
+    of = [*_types_at(record, path)]
+    if Setting in of:
+        return f"a setting has three keys: `{path[-1]}: {FORM.format(value='…')}`"
+    if MatrixRow in of:
+        return "add it; or `inherits: drydock/ROW` in a project's row, which takes it from a row of drydock"
+    return ""
+
+
+def known_keys(annotation: Any, path: KeyPath) -> set[str]:
+    """Return the keys that a record type allows at a path."""
+    return {key for kind in _types_at(annotation, path) for key in _fields(kind)}
+
+
+def _types_at(annotation: Any, path: KeyPath) -> Iterator[Any]:
+    """Yield what an annotation allows at a path: records, and other types."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Union, types.UnionType):
+        for argument in arguments:
+            yield from _types_at(argument, path)
+    elif get_origin(annotation) is Annotated:
+        yield from _types_at(arguments[0], path)
+    elif not path:
+        yield annotation
+    elif fields := _fields(annotation):
+        if str(path[0]) in fields:
+            yield from _types_at(fields[str(path[0])], path[1:])
+    elif arguments:
+        yield from _types_at(next(item for item in reversed(arguments) if item is not Ellipsis), path[1:])
+
+
+def _fields(kind: Any) -> Mapping[str, Any]:
+    """Return key → type of a record; nothing of another type."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return {}
+    return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+
+
+def _is_table(of: list[Any]) -> bool:
+    return any(get_origin(kind) is not None and issubclass(get_origin(kind), Mapping) for kind in of)
+
+
+def _hint_setting(table: str, name: str, value: Any) -> str:
+    """Return how a setting of `serve` or `env` is written, in the other one if it belongs there."""
+    if table == "serve" and not _table_of(name):
+        name = f"--{name.replace('_', '-')}"
+    right = _table_of(name)
+    written = f"{name}: {_form(value)}"
+    return f"write `{right}: {{{written}}}`" if right and right != table else f"write `{written}`"
+
+
+def _table_of(name: str) -> str:
+    """Return where a flag of vLLM or a variable belongs, by how it is written; empty for another key."""
+    if name.startswith("--"):
+        return "serve"
+    return "env" if name.isupper() and name.isidentifier() else ""
+
+
+def _form(value: Any) -> str:
+    """Return the three keys of a setting, with a value that someone wrote without them."""
+    if isinstance(value, dict):
+        value = value.get("value", "…")
+    plain = value is not None and not isinstance(value, list)
+    return FORM.format(value=json.dumps(value, ensure_ascii=False) if plain and value != "…" else "…")
