@@ -10,9 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from drydock.core.errors import InputError
+from drydock.core.yaml_writer import write_yaml
 from drydock.oci.reference import DOCKER_HUB, Reference, parse
 
 KEY = re.compile(r"-----BEGIN PUBLIC KEY-----\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----\n?")
@@ -32,7 +31,7 @@ def policy(kind: str, reference: str, key: str) -> str:
     if kind not in KINDS:
         raise InputError(f"--print-policy {kind}: expected {' or '.join(KINDS)}")
     made = KINDS[kind](parse(reference)._replace(tag="", digest="", scheme=""), _public_key(key))
-    return NOTE + yaml.safe_dump(made, sort_keys=False, width=1000)
+    return NOTE + write_yaml(made)
 
 
 def _public_key(file: str) -> str:

@@ -79,4 +79,4 @@ def _check(project: Project) -> None:
 
 def report(pushed: PushedProject) -> str:
     """Return the line for the drydock.yaml of a project that takes this one."""
-    return f"from: [{pushed.address}]\n"
+    return f'from: ["{pushed.address}"]\n'  # quoted: an IPv6 host has brackets

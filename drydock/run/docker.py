@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from shlex import join
 from typing import Any
 
-import yaml
-
 from drydock.core.errors import InputError
+from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY, LOOPBACK, bracketed
 from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container, is_local
 from drydock.run.user_options import HOST, MODES
@@ -154,7 +153,7 @@ def _one(value: str) -> tuple[str, ...]:
 
 def compose_text(container: Container) -> str:
     """Format a compose.yaml with one service."""
-    return commented(container) + _yaml(compose_project(container))
+    return commented(container) + write_yaml(compose_project(container))
 
 
 def compose_project(container: Container) -> dict[str, Any]:
@@ -258,7 +257,3 @@ def unknown_groups(container: Container) -> tuple[str, ...]:
     """Return what the reader must edit in a command or compose file; a pod gets no group of unknown number."""
     names = [name for name in container.groups if not name.isdigit()]
     return tuple(f"group {name}: replace it by its number in the target's /etc/group" for name in names)
-
-
-def _yaml(*documents: Mapping[str, Any]) -> str:
-    return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)

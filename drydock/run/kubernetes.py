@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-import yaml
-
+from drydock.core.yaml_writer import write_yaml
 from drydock.run.access import API_KEY
 from drydock.run.container import API_PORT, FOR_BUCKETS, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, PYTHON, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
@@ -42,7 +41,7 @@ _ESCALATES = "SYS_ADMIN"
 
 def kubernetes_text(container: Container) -> str:
     """Format the documents."""
-    return yaml.safe_dump_all(documents(container), sort_keys=False, width=1000, allow_unicode=True)
+    return write_yaml(*documents(container))
 
 
 def documents(container: Container) -> tuple[dict[str, Any], ...]:

@@ -45,7 +45,7 @@ def test_a_row_of_a_pushed_project_is_listed_inherited_and_rendered(tmp_path: Pa
         vendor = write(tmp_path / "vendor", VENDOR)
         first, second = (verb(vendor, "project", "push", f"{registry.host}/vendor/rows") for _ in range(2))
         assert first == second
-        address = first.removeprefix("from: [").removesuffix("]\n")
+        address = first.removeprefix('from: ["').removesuffix('"]\n')
         (row,) = json.loads(verb(tmp_path, "matrix", "--from", address, "--json"))["variants"]
         assert row["id"] == "vendor-next"
         acme = write(tmp_path / "acme", ACME, address)
