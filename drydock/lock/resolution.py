@@ -16,7 +16,7 @@ from drydock.core.files import checksum, exclusive
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import supplied
-from drydock.lock import lockfile
+from drydock.lock import lockfile, vllm_lists
 from drydock.lock import pin as pinning
 from drydock.lock.upgrade_policy import BASE, NOTHING_NEW, Kept, Upgrade
 from drydock.model.locked import NOTHING, Lock, LockedDebianBase, LockedImageBase, LockedPlatform, SuppliedFolders
@@ -123,6 +123,8 @@ def _lock_one(
     started = time.monotonic()
     lock = resolve_variant(variant, previous, folders, env, upgrade)
     written = lockfile.write_own(project, lock)
+    for path_of_lists in vllm_lists.update_lists(project, variant, lock, env):
+        log(f"{path_of_lists}: what this vLLM says of itself")
     log(f"{written or path}: {'locked' if written else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return written
 

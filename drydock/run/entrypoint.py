@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import render
+from drydock.build.job import choose_platform
 from drydock.core.errors import HostError, InputError
+from drydock.core.files import dumps
 from drydock.core.paths import find_home_folder
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
+from drydock.lock import lockfile, vllm_lists
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
@@ -61,11 +64,20 @@ def argv_of(
     project: Project, variant: Variant, words: Sequence[str], env: Mapping[str, str] = os.environ
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
-    profile = default_store().folder({}, render.image_files(project, variant)) / render.PROFILE
+    files = {**render.image_files(project, variant), **_lists_of(project, variant)}
+    profile = default_store().folder({}, files) / render.PROFILE
     argv = [*_PYTHON, str(_image_side(project) / "entrypoints"), *words]
     passed = {name: value for name, value in env.items() if name in PASSED or name.lower().endswith("_proxy")}
     read_here = {KNOWN_MODELS: str(CONFIGURATIONS), HUB_CACHES: ":".join(_hub_caches(env))}
     return argv, {**passed, **read_here, PROFILE: str(profile)}
+
+
+def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
+    """Return what the row's vLLM says of itself, as its image will have it; nothing if that is not known."""
+    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
+    platform = choose_platform(variant, None)
+    known = vllm_lists.find_lists(project, variant, lock, platform)
+    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed}).encode()} if known else {}
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:

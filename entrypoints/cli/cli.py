@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, NOT_KNOWN, OK, USAGE, EntrypointError
@@ -23,6 +23,7 @@ from entrypoints.request.flags import (
     USE_MODELSCOPE,
 )
 from entrypoints.request.intents import Intents
+from entrypoints.request.vllm_lists import VllmLists
 
 Env = Mapping[str, str]
 
@@ -181,10 +182,10 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.request.speculative import parse_drafting
     from entrypoints.request.vllm_flags import parse_given
 
-    flags, parsers = read_flags(env)
-    given = parse_given(arguments.vllm, env, flags, _with_workload(arguments.intents))
+    lists = read_vllm_lists(env)
+    given = parse_given(arguments.vllm, env, lists.option_strings(), _with_workload(arguments.intents))
     signs = bool(arguments.options.group_secret_file)
-    given = given._replace(access=_access(arguments), role=arguments.role, signs=signs, parsers=parsers)
+    given = given._replace(access=_access(arguments), role=arguments.role, signs=signs, vllm=lists)
     name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
@@ -444,7 +445,7 @@ def _bench(arguments: Arguments, env: Env) -> int:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     hub = _with_downloads(program_environment(env), _probe(arguments, env, profile)[0], profile)
     whole = hub | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
-    flags, _ = read_flags(env)
+    flags = read_vllm_lists(env).option_strings()
     scene = benchverb.Scene(
         profile, env, whole, flags, package, say, _write, lambda planned: _plan_for(planned, env, profile)
     )
@@ -610,7 +611,8 @@ def program_environment(env: Env) -> dict[str, str]:
     return {**whole, **exported(saved, env)}
 
 
-def read_flags(env: Env) -> tuple[tuple[str, ...], Mapping[str, Iterable[str]]]:
-    """Read vLLM's option strings and the names of its parsers, recorded when the image was built; empty if not."""
-    recorded = _read_image_file(env, "vllm-flags.json") or {}
-    return tuple(recorded.get("flags", ())), recorded.get("parsers", {})
+def read_vllm_lists(env: Env) -> VllmLists:
+    """Read what this image's vLLM says of itself, recorded when the image was built; empty if it is not known."""
+    recorded = _read_image_file(env, "vllm.json") or {}
+    assumed = recorded.pop("assumed", "")
+    return VllmLists(recorded, assumed)

@@ -15,6 +15,7 @@ from entrypoints.request.flags import AUTO_TOOLS, CHAT_TEMPLATE, REASONING_PARSE
 from entrypoints.request.intents import NO_TOOLS
 from entrypoints.request.vllm_flags import UserFlags
 
+_LISTS = {TOOL_PARSER: "tool_parsers", REASONING_PARSER: "reasoning_parsers"}
 _SINCE = {TOOL_PARSER: TOOLS_SINCE, REASONING_PARSER: REASONING_SINCE}
 _GENERATES = {"--runner": ("auto", "generate"), "--task": ("auto", "generate"), "--convert": ("auto", "none")}
 """The values of vLLM's options with which a server writes text."""
@@ -67,7 +68,7 @@ def _find(
     )
     rule = next(met, None)
     version = tuple(map(int, re.findall(r"\d+", vllm[:40])[:2])) or (9999,)
-    has = given.parsers.get(option)
+    has = given.vllm.names(_LISTS[option])
     names = (
         name
         for name in (rule.parsers if rule else ())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf, nan
-from types import MappingProxyType
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -19,6 +18,7 @@ from entrypoints.request.access import Access
 from entrypoints.request.flags import API_KEY, CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.roles import Role
+from entrypoints.request.vllm_lists import NOT_KNOWN, VllmLists
 
 _POWERS = " kmgt"
 """Suffixes of numbers: none, kilo, mega, giga, tera; as upper-case letters, powers of 1024."""
@@ -66,8 +66,8 @@ class UserFlags(NamedTuple):
     """Which part of a request this server computes."""
     modelscope: bool = False
     """Whether the model's name begins with `modelscope:`; the flags and the command line have the name without it."""
-    parsers: Mapping[str, Iterable[str]] = MappingProxyType({})
-    """Option → the names of parsers that this image's vLLM has; without an option if the image did not record them."""
+    vllm: VllmLists = NOT_KNOWN
+    """What this image's vLLM says of itself."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text; None if the user did not set it."""

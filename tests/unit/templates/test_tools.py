@@ -104,29 +104,6 @@ def test_a_file_that_cannot_be_written_fails_the_build(tmp_path: Path) -> None:
     assert "a child ended with status" in raised.value.stderr
 
 
-def test_flags_come_from_the_parser_that_the_server_makes(tmp_path: Path) -> None:
-    (tmp_path / "server.py").write_text(
-        "import argparse\n"
-        "parser = argparse.ArgumentParser()\n"
-        "parser.add_argument('--model', '-m')\n"
-        "parser.add_argument('--eager', action=argparse.BooleanOptionalAction)\n"
-        "try:\n    parser.parse_args()\nexcept Exception:\n    pass\n"
-    )
-    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-    assert json.loads((tmp_path / "flags.json").read_text()) == {
-        "flags": ["--eager", "--help", "--model", "--no-eager", "-h", "-m"],
-        "parsers": {},
-    }
-
-
-def test_a_server_that_reads_no_command_line_fails_the_build(tmp_path: Path) -> None:
-    (tmp_path / "server.py").write_text("")
-    with pytest.raises(subprocess.CalledProcessError) as raised:
-        run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-    assert "server: ended without parsing its command line" in raised.value.stderr
-    assert not (tmp_path / "flags.json").exists()
-
-
 def test_what_a_vendors_script_exports_is_saved_and_given_to_a_command(tmp_path: Path) -> None:
     first, second, saved = tmp_path / "set_env.sh", tmp_path / "more env.sh", tmp_path / "environment.json"
     first.write_text('export CANN=/opt/cann LD_LIBRARY_PATH=/opt/cann/lib:$LD_LIBRARY_PATH; echo "noise $#"\n')
@@ -148,48 +125,6 @@ def test_a_script_that_the_base_lacks_is_named(tmp_path: Path) -> None:
         run("environment.py", "save", tmp_path / "e.json", tmp_path / "absent.sh")
 
     assert "absent.sh: no such file in the base image" in caught.value.stderr
-
-
-NEEDS_A_DEVICE = """
-import argparse, vllm.platforms
-parser = argparse.ArgumentParser()
-if vllm.platforms._current_platform is None:
-    raise RuntimeError("Failed to infer device type")
-parser.add_argument('--model')
-parser.parse_args()
-"""
-
-
-def test_a_vllm_that_asks_for_a_device_tells_its_flags_as_on_a_cpu(tmp_path: Path) -> None:
-    (tmp_path / "vllm" / "platforms").mkdir(parents=True)
-    (tmp_path / "vllm" / "__init__.py").write_text("")
-    (tmp_path / "vllm" / "platforms" / "__init__.py").write_text("_current_platform = None\n")
-    (tmp_path / "server.py").write_text(NEEDS_A_DEVICE)
-    said = run("vllm_flags.py", "server", tmp_path / "none.json", PYTHONPATH=str(tmp_path))
-    assert json.loads((tmp_path / "none.json").read_text()) == {"flags": [], "parsers": {}}
-    assert "Failed to infer device type" in said
-
-    (tmp_path / "vllm" / "platforms" / "cpu.py").write_text("class CpuPlatform: pass\n")
-    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-    assert json.loads((tmp_path / "flags.json").read_text())["flags"] == ["--help", "--model", "-h"]
-
-
-@pytest.mark.parametrize(
-    ("module", "registry"),
-    [
-        ("vllm/tool_parsers", "list_registered = staticmethod(lambda: ['mistral', 'hermes'])"),
-        ("vllm/entrypoints/openai/tool_parsers", "tool_parsers = {'mistral': 1, 'hermes': 2}"),
-    ],
-)
-def test_parsers_come_from_the_registry_of_this_vllm(tmp_path: Path, module: str, registry: str) -> None:
-    folder = tmp_path / module
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(f"class ToolParserManager:\n    {registry}\n")
-    (tmp_path / "server.py").write_text("import argparse\nargparse.ArgumentParser().parse_args()\n")
-    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-
-    found = json.loads((tmp_path / "flags.json").read_text())["parsers"]
-    assert found == {"--tool-call-parser": ["hermes", "mistral"]}
 
 
 # --- trim -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,187 @@
+"""What each version of vLLM says of itself: templates/vllm/DISTRIBUTION-VERSION.json, which rows share. IO.
+
+`lock` reads the files of a locked wheel, once for each version, with the program that also reads an installed vLLM
+while an image is built (templates/tools/read_vllm.py). Nothing of vLLM is imported or executed, and nothing is read
+before its hash was checked. A vLLM that is compiled from source, or that comes with a base image, has no locked wheel:
+until its image is built, the list of the release with its version is assumed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from drydock.core.console import log
+from drydock.core.errors import FetchError, InputError, StaleError
+from drydock.core.files import dumps, loads
+from drydock.core.project import Project
+from drydock.inputs.store import Store, default_store
+from drydock.inputs.wheels import environment, fetch_sdists, fetch_wheels, resolve_sdist
+from drydock.model.locked import Lock, LockedPlatform, LockedWheel
+from drydock.model.record import Record, dump
+from drydock.model.variant import Variant
+
+FOLDER = "templates/vllm"
+FILE = "vllm.json"
+"""What an image has of it, next to its profile."""
+PROGRAM = "templates/tools/read_vllm.py"
+RELEASE = "vllm"
+"""Distribution of vLLM's own releases."""
+
+
+class VllmLists(Record):
+    """templates/vllm/DISTRIBUTION-VERSION.json: what one version of vLLM says of itself."""
+
+    distribution: str
+    version: str
+    files: Mapping[str, str]
+    """SHA-256 → name of each file in which exactly this was read."""
+    lists: Mapping[str, Any]
+    """Name of a list → its entries, as read_vllm.py describes them."""
+
+
+class KnownLists(NamedTuple):
+    """What is known of a row's vLLM before its image is built."""
+
+    lists: Mapping[str, Any]
+    assumed: str
+    """Why these lists are those of a release and not of the row's own vLLM; empty if they are its own."""
+
+
+def lists_path(project: Project, distribution: str, version: str) -> Path:
+    """Return the path of the lists of a version."""
+    return project / f"{FOLDER}/{distribution}-{version}.json"
+
+
+def locked_vllm(variant: Variant, lock: Lock) -> dict[str, LockedWheel]:
+    """Return platform → the locked wheel that contains the package vllm; without platforms that lock none."""
+    return {
+        platform: wheel
+        for platform, pins in lock.platforms.items()
+        for layer in pins.layers.values()
+        for wheel in layer
+        if wheel.name == variant.vllm.distribution
+    }
+
+
+def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: str) -> KnownLists | None:
+    """Return what is known of a row's vLLM; None if nothing is. Raises StaleError for a damaged file."""
+    wheel = locked_vllm(variant, lock).get(platform) if lock else None
+    if lock and wheel:
+        known = read_lists(lists_path(project, wheel.name, wheel.version))
+        if known and wheel.sha256 in known.files and _is_built_in(variant, known.lists):
+            optional = read_program(project).OPTIONAL
+            return KnownLists(_with_packages(known.lists, variant, lock.platforms[platform], optional), "")
+    release = read_lists(lists_path(project, RELEASE, variant.vllm.version))
+    if release is None:
+        return None
+    return KnownLists(release.lists, f"of vLLM's release {release.version}: {variant.vllm.origin}")
+
+
+PLATFORM_NAMES = {"habana": "hpu"}
+"""Accelerator → vLLM's name of its platform, where that differs."""
+
+
+def _is_built_in(variant: Variant, lists: Mapping[str, Any]) -> bool:
+    """Return whether vLLM serves on this accelerator without a plugin, which could add to its lists."""
+    return PLATFORM_NAMES.get(variant.accelerator, variant.accelerator) in lists.get("platforms", ("cuda", "cpu"))
+
+
+def _with_packages(
+    lists: Mapping[str, Any], variant: Variant, pins: LockedPlatform, optional: Collection[str]
+) -> Mapping[str, Any]:
+    """Add which optional packages the image has, if all of its packages are locked."""
+    if variant.base.kind != "debian" or variant.builds or variant.supplied:
+        return lists
+    names = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
+    return {**lists, "packages": sorted(names.intersection(optional))}
+
+
+@lru_cache(maxsize=64)
+def _parse_lists(path: Path, content: bytes) -> VllmLists:
+    try:
+        return VllmLists.model_validate(loads(content))
+    except ValueError as error:
+        raise StaleError(
+            f"{path}: invalid lists of vLLM: {error}", hint="remove the file and run ./inv lock"
+        ) from error
+
+
+def read_lists(path: Path) -> VllmLists | None:
+    """Read the lists of a version; None without a file. Raises StaleError for a damaged one."""
+    return _parse_lists(path, path.read_bytes()) if path.is_file() else None
+
+
+def update_lists(
+    project: Project, variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ, store: Store | None = None
+) -> list[Path]:
+    """Read what a row's vLLM says of itself, unless it was read before; return the files that changed.
+
+    What cannot be fetched is left out, and is said: then nothing is checked against lists.
+    """
+    if not variant.serves:
+        return []
+    store = store or default_store(env)
+    wheels = locked_vllm(variant, lock)
+    try:
+        changed = [_update_from_wheel(project, variant, platform, wheels[platform], store, env) for platform in wheels]
+        if len(wheels) < len(lock.platforms):
+            changed.append(_update_from_release(project, variant, store, env))
+    except (FetchError, InputError) as error:
+        log(f"{variant.id}: vLLM's own lists were not read: {error.problems[0]}")
+        return []
+    return [path for path in changed if path]
+
+
+def _update_from_wheel(
+    project: Project, variant: Variant, platform: str, wheel: LockedWheel, store: Store, env: Mapping[str, str]
+) -> Path | None:
+    path = lists_path(project, wheel.name, wheel.version)
+    known = read_lists(path)
+    if known and wheel.sha256 in known.files:
+        return None
+    target = environment(variant.python, platform, variant.base)
+    fetch_wheels([wheel], target, store, env, variant.indexes)
+    lists = read_program(project).read_package(store.path(wheel.sha256))
+    return _write(project, wheel, lists, known)
+
+
+def _update_from_release(project: Project, variant: Variant, store: Store, env: Mapping[str, str]) -> Path | None:
+    """Read the source distribution of the release, whose lists are assumed."""
+    if lists_path(project, RELEASE, variant.vllm.version).is_file():
+        return None
+    target = environment("3.12", variant.platforms[0], variant.base)
+    sdist = resolve_sdist(f"{RELEASE}=={variant.vllm.version}", target, store, env)
+    fetch_sdists([sdist], target, store, env)
+    lists = read_program(project).read_package(store.path(sdist.sha256))
+    return _write(project, sdist, lists, None)
+
+
+def _write(project: Project, file: LockedWheel, lists: Mapping[str, Any], known: VllmLists | None) -> Path | None:
+    """Write the lists of a version; another file in which the same was read is added to it."""
+    same = known is not None and known.lists == lists
+    files = {**(known.files if known and same else {}), file.sha256: file.filename}
+    if known and not same:
+        log(f"{file.filename}: says something else of itself than {', '.join(known.files.values())}, which it replaces")
+    record = VllmLists(distribution=file.name, version=file.version, files=files, lists=lists)
+    return project.write(f"{FOLDER}/{file.name}-{file.version}.json", dumps(dump(record)))
+
+
+def read_program(project: Project) -> ModuleType:
+    """Return the program that reads vLLM's files, as a module: the same one that runs while an image is built."""
+    spec = importlib.util.spec_from_file_location("read_vllm", project / PROGRAM)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{PROGRAM}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def list_every(project: Project) -> Iterable[VllmLists]:
+    """Return the lists of all versions that were read."""
+    return (lists for path in project.glob(f"{FOLDER}/*.json") if (lists := read_lists(path)))

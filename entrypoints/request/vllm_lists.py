@@ -1,0 +1,37 @@
+"""What this vLLM says of itself: the lists that were read from its files when the image was built. Pure.
+
+Planning without an image has the lists of the locked wheel, or those of a release, which are assumed: an assumed list
+warns and never refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+BOOLEAN = "boolean"
+"""A flag that also exists with `--no-` before its name (templates/tools/read_vllm.py)."""
+
+
+class VllmLists(NamedTuple):
+    """The lists by name. A list that is absent is not known."""
+
+    lists: Mapping[str, Any] = MappingProxyType({})
+    assumed: str = ""
+    """Whose lists these are, if they are not this vLLM's own; empty if they are."""
+
+    def names(self, kind: str) -> frozenset[str] | None:
+        """Return the entries of a list; None if it is not known."""
+        return frozenset(self.lists[kind]) if kind in self.lists else None
+
+    def option_strings(self) -> frozenset[str]:
+        """Return every option string of the server, empty if they are not known or only assumed."""
+        flags: Mapping[str, Any] = self.lists.get("flags", {})
+        if not flags or self.assumed:
+            return frozenset()
+        negated = (f"--no-{name[2:]}" for name, takes in flags.items() if takes == BOOLEAN and name[:2] == "--")
+        return frozenset({*flags, *negated, "-h", "--help"})
+
+
+NOT_KNOWN = VllmLists()

@@ -1,0 +1,497 @@
+"""Read from vLLM's own files what this vLLM knows, without importing it: read_vllm.py FILE, for the installed vLLM.
+
+FILE gets JSON: architectures, quantisation methods, parsers, KV connectors, load formats, executor backends,
+environment variables, flags with the values that they take, the model types that refuse float16, and which optional
+packages are installed. vLLM keeps all of these in literal tables and annotations. What a version computes instead is
+left out: it is not known. Nothing is executed, and the file is read within 0.5 s.
+
+Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
+tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
+config/, engine/arg_utils.py, entrypoints/**/cli_args.py, envs.py. A plugin adds to them by the calls that vLLM's
+docs/design/plugin_system.md describes.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions, entry_points
+from pathlib import Path
+from typing import Any
+
+FILE_AT_MOST = 4 << 20
+"""Bytes of one source file. The largest of vLLM 0.33 has 300 KB."""
+PLACES = (
+    *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
+    *("distributed/kv_transfer/", "platforms/__init__.py", "model_executor/layers/quantization/__init__.py"),
+    *("model_executor/model_loader/__init__.py", "model_executor/models/__init__.py"),
+    "model_executor/models/registry.py",
+)
+"""Beginnings of the paths that have lists; other files are not read."""
+SWITCH, BOOLEAN, INTEGER, NUMBER, JSON = "switch", "boolean", "int", "float", "json"
+"""What a flag takes: nothing; nothing, or `--no-` before its name; a number; JSON. A list has the accepted words."""
+ARGUMENTS = (
+    "entrypoints/common/cli_args.py",
+    "entrypoints/launchers/cli_args.py",
+    "entrypoints/openai/cli_args.py",
+)
+"""The server's own flags: since 0.33, since 0.29, and before."""
+MOVED = {
+    "ToolParser": ("tool_parsers", "entrypoints/openai/tool_parsers"),
+    "ReasoningParser": ("reasoning", "entrypoints/openai/reasoning_parsers"),
+}
+"""Kind of parser → its folder in newer and in older versions."""
+PLUGIN_GROUPS = ("vllm.platform_plugins", "vllm.general_plugins")
+REGISTRATIONS = {
+    "register_model": "architectures",
+    "register_quantization_config": "quantisations",
+    "register_connector": "connectors",
+    "add_argument": "flags",
+}
+"""Call of a plugin → the list to which its first word is added."""
+OPTIONAL = (
+    *("amd-quark", "av", "bitsandbytes", "deep-ep", "fastsafetensors", "flashinfer-python", "gguf", "guidance"),
+    *("lm-format-enforcer", "lmcache", "librosa", "mooncake-transfer-engine", "nixl", "nixl-cu12", "nixl-cu13"),
+    *("outlines-core", "ray", "runai-model-streamer", "soundfile", "tensorizer", "terratorch", "torchaudio"),
+    *("torchvision", "xgrammar"),
+)
+"""Distributions that vLLM needs for some of its options only. Source: its requirements/ and setup.py, extras."""
+
+
+class Package:
+    """The Python files of the package `vllm` that have lists."""
+
+    def __init__(self, root: Path) -> None:
+        self._sources = dict(_read_sources(root))
+        self._trees: dict[str, ast.Module] = {}
+
+    def tree(self, path: str) -> ast.Module:
+        """Return the syntax tree of a file; an empty one if it does not exist. Raises SyntaxError."""
+        if path not in self._trees:
+            self._trees[path] = ast.parse(self._sources.get(path, b""), path)
+        return self._trees[path]
+
+    def names(self, folder: str) -> list[str]:
+        """Return the Python files directly in a folder, sorted."""
+        return sorted(name for name in self._sources if name.rpartition("/")[0] == folder)
+
+
+def _read_sources(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield path below `vllm/` and content of each Python file that can have lists."""
+    if root.is_dir():
+        for path in (root / "vllm").rglob("*.py"):
+            name = path.relative_to(root / "vllm").as_posix()
+            if _has_lists(name, path.stat().st_size):
+                yield name, path.read_bytes()
+    elif zipfile.is_zipfile(root):
+        with zipfile.ZipFile(root) as wheel:
+            for item in wheel.infolist():
+                name = item.filename.removeprefix("vllm/")
+                if name != item.filename and _has_lists(name, item.file_size):
+                    yield name, wheel.read(item)
+    else:
+        with tarfile.open(root) as archive:
+            for member in archive:
+                name = member.name.partition("/")[2].removeprefix("vllm/")
+                if member.isfile() and member.name.endswith(f"/vllm/{name}") and _has_lists(name, member.size):
+                    file = archive.extractfile(member)
+                    yield name, file.read() if file else b""
+
+
+def _has_lists(name: str, size: int) -> bool:
+    return size <= FILE_AT_MOST and name.endswith(".py") and name.startswith(PLACES)
+
+
+class NotLiteralError(Exception):
+    """An expression has parts that only running it would tell."""
+
+
+def assignments(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return the values that a module assigns to names at its top level; the last one wins."""
+    values: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            values.update((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            values[node.target.id] = node.value
+    return values
+
+
+def names_in(  # noqa: C901, PLR0911 - a case for each form in which vLLM writes its tables
+    node: ast.expr | None, known: Mapping[str, ast.expr]
+) -> list[str]:
+    """Return the words of a literal list, of a literal table's keys, or of Literal[…]. Raises NotLiteralError."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int)):
+        return [str(node.value)]
+    if isinstance(node, ast.Constant) and node.value is None:
+        return []
+    if isinstance(node, ast.Name) and node.id in known:
+        return names_in(known[node.id], known)
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return [name for item in node.elts for name in names_in(item, known)]
+    if isinstance(node, ast.Starred):
+        return names_in(node.value, known)
+    if isinstance(node, ast.Subscript) and _last_name(node.value) == "Literal":
+        return names_in(node.slice, known)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return [name for key, value in pairs for name in names_in(key or value, known)]  # no key: **table
+    if isinstance(node, ast.DictComp) and isinstance(node.generators[0].iter, ast.Call):
+        return names_in(node.generators[0].iter.func, known)  # {k: … for k, … in TABLE.items() if …}: some of TABLE
+    if isinstance(node, ast.Attribute) and node.attr == "items":
+        return names_in(node.value, known)
+    if isinstance(node, ast.Call) and _last_name(node.func) in ("list", "get_args", "set", "frozenset"):
+        return names_in(node.args[0], known)
+    raise NotLiteralError
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return x of `x` and of `a.b.x`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def read_table(package: Package, path: str, *names: str) -> list[str] | None:
+    """Return the words of the first table of these names that a file has; None if it has none that is literal."""
+    values = assignments(package.tree(path))
+    for name in names:
+        if name in values:
+            try:
+                return sorted(set(names_in(values[name], values)))
+            except NotLiteralError:
+                return None
+    return None
+
+
+def read_enum(package: Package, path: str, name: str) -> list[str] | None:
+    """Return the values of an enumeration of words; None if a file does not define it."""
+    classes = (node for node in package.tree(path).body if isinstance(node, ast.ClassDef) and node.name == name)
+    values = [item.value for node in classes for item in node.body if isinstance(item, ast.Assign)]
+    return sorted(str(value.value) for value in values if isinstance(value, ast.Constant)) or None
+
+
+def read_texts(package: Package, path: str, name: str) -> dict[str, str]:
+    """Return a literal table of texts, such as why a model type refuses float16; empty if a file has none."""
+    node = assignments(package.tree(path)).get(name)
+    if not isinstance(node, ast.Dict):
+        return {}
+    pairs = zip(node.keys, node.values, strict=True)
+    return {
+        str(key.value): str(value.value)
+        for key, value in pairs
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
+    }
+
+
+def read_parsers(package: Package, kind: str) -> list[str] | None:
+    """Return the names of the parsers of a kind: those of the registry's table, or of each parser's own file."""
+    for folder in MOVED[kind]:
+        files = package.names(folder)
+        if not files:
+            continue
+        upper = "_TOOL_PARSERS_TO_REGISTER" if kind == "ToolParser" else "_REASONING_PARSERS_TO_REGISTER"
+        listed = read_table(package, f"{folder}/__init__.py", upper)
+        return listed or sorted({name for file in files for name in registered_names(package.tree(file), kind)})
+    return None
+
+
+def registered_names(tree: ast.Module, kind: str) -> Iterator[str]:
+    """Yield the names with which a file registers parsers: `@ToolParserManager.register_module(["a", "b"])`."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        is_registration = isinstance(call.func, ast.Attribute) and call.func.attr == "register_module"
+        if is_registration and _last_name(call.func.value) == f"{kind}Manager":
+            for argument in (*call.args, *(word.value for word in call.keywords if word.arg == "name")):
+                try:
+                    yield from names_in(argument, {})
+                except NotLiteralError:
+                    continue
+
+
+def read_connectors(package: Package) -> list[str] | None:
+    """Return the names of the KV connectors that the factory registers."""
+    tree = package.tree("distributed/kv_transfer/kv_connector/factory.py")
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    names = {
+        str(call.args[0].value)
+        for call in calls
+        if _last_name(call.func) == "register_connector" and call.args and isinstance(call.args[0], ast.Constant)
+    }
+    return sorted(names) or None
+
+
+def read_variables(package: Package) -> list[str] | None:
+    """Return the names of vLLM's environment variables."""
+    return read_table(package, "envs.py", "environment_variables")
+
+
+# --- flags ----------------------------------------------------------------------------------------------------------
+
+
+class Records:
+    """The configuration classes of vLLM: class → field → annotation, with the names that annotations use."""
+
+    def __init__(self, package: Package) -> None:
+        paths = ["config.py", *package.names("config"), "engine/arg_utils.py", *ARGUMENTS]
+        paths += ["model_executor/layers/quantization/__init__.py", "model_executor/model_loader/__init__.py"]
+        paths += package.names("reasoning") and ["reasoning/__init__.py"]
+        self.known: dict[str, ast.expr] = {}
+        self._classes: dict[str, ast.ClassDef] = {}
+        for path in paths:
+            tree = package.tree(path)
+            self.known.update(assignments(tree))
+            self._classes.update((node.name, node) for node in tree.body if isinstance(node, ast.ClassDef))
+
+    def fields(self, name: str) -> dict[str, ast.expr]:
+        """Return the annotations of a class and of its bases that are vLLM's own, in order."""
+        node = self._classes.get(name)
+        if node is None:
+            return {}
+        fields: dict[str, ast.expr] = {}
+        for base in node.bases:
+            fields.update(self.fields(_last_name(base)))
+        for item in node.body:
+            if not (isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)):
+                continue
+            if _last_name(getattr(item.annotation, "value", item.annotation)) not in ("ClassVar", "InitVar"):
+                fields[item.target.id] = item.annotation
+        return fields
+
+    def is_record(self, name: str) -> bool:
+        """Return whether vLLM defines a class of this name with fields: a flag of it takes JSON."""
+        node = self._classes.get(name)
+        return node is not None and not any(_last_name(base).endswith("Enum") for base in node.bases)
+
+    def method(self, name: str, method: str) -> ast.FunctionDef | None:
+        """Return a method of a class."""
+        node = self._classes.get(name)
+        methods = (item for item in (node.body if node else ()) if isinstance(item, ast.FunctionDef))
+        return next((item for item in methods if item.name == method), None)
+
+    def accepted(self, annotation: ast.expr) -> Any:
+        """Return what a flag of a field takes, in the order in which vLLM's get_kwargs looks at the annotation."""
+        parts = list(self._parts(annotation))
+        heads = {
+            _last_name(getattr(part, "value", part)) if not isinstance(part, ast.Constant) else "" for part in parts
+        }
+        if "bool" in heads:
+            return "" if "str" in heads else BOOLEAN
+        if any(self.is_record(head) for head in heads) or (heads & {"dict", "Dict"} and "str" not in heads):
+            return JSON
+        words = self._words(parts)
+        if words is not None:
+            return words if "str" not in heads else ""
+        if heads & {"list", "List", "tuple", "Tuple", "set", "Set", "Sequence"}:
+            return ""
+        return INTEGER if "int" in heads and "str" not in heads else NUMBER if "float" in heads else ""
+
+    def _words(self, parts: list[ast.expr]) -> list[str] | None:
+        words: list[str] = []
+        literal = False
+        for part in parts:
+            if isinstance(part, ast.Subscript) and _last_name(part.value) == "Literal":
+                literal = True
+                try:
+                    words += names_in(part.slice, self.known)
+                except NotLiteralError:
+                    return None
+        return sorted(set(words)) if literal else None
+
+    def _parts(self, node: ast.expr) -> Iterator[ast.expr]:
+        """Yield the types that a union consists of, with vLLM's own names for types resolved."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):  # a quoted annotation
+            node = ast.parse(node.value, mode="eval").body
+        if isinstance(node, ast.BinOp):
+            yield from self._parts(node.left)
+            yield from self._parts(node.right)
+        elif isinstance(node, ast.Subscript) and _last_name(node.value) in ("Union", "Optional", "SkipValidation"):
+            items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            for item in items:
+                yield from self._parts(item)
+        elif isinstance(node, ast.Name) and node.id in self.known and node.id not in self._classes:
+            yield from self._parts(self.known[node.id])
+        else:
+            yield node
+
+
+def read_flags(package: Package) -> dict[str, Any] | None:
+    """Return the server's flags: flag → what it takes. None if this version builds its flags in another way."""
+    records = Records(package)
+    flags: dict[str, Any] = {}
+    for name in ("EngineArgs", "AsyncEngineArgs"):
+        function = records.method(name, "add_cli_args")
+        if function is None:
+            return None
+        flags.update(_flags_of(function, records))
+    frontend = next((path for path in ARGUMENTS if package.tree(path).body), "")
+    tree = package.tree(frontend)
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "make_arg_parser")
+    for function in functions:
+        flags.update(_flags_of(function, records))
+    if records.method("FrontendArgs", "add_cli_args") or records.is_record("BaseFrontendArgs"):
+        fields = records.fields("FrontendArgs")
+        flags.update((f"--{field.replace('_', '-')}", records.accepted(note)) for field, note in fields.items())
+        flags.update(_customised(records))
+    return flags
+
+
+def _flags_of(function: ast.FunctionDef, records: Records) -> Iterator[tuple[str, Any]]:
+    """Yield the flags that a function adds with literal names."""
+    tables = dict(_tables_of(function))
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        if _last_name(call.func) != "add_argument":
+            continue
+        names = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        accepted = _accepted_by(call, tables, records)
+        for name in names:
+            if name.startswith("-"):
+                yield name, accepted
+
+
+def _tables_of(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """Yield `x = get_kwargs(Config)` as variable and class."""
+    for node in ast.walk(function):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and node.value.args):
+            continue
+        if _last_name(node.value.func) == "get_kwargs" and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, _last_name(node.value.args[0])
+
+
+_ACTIONS = {"store_true": SWITCH, "store_false": SWITCH, "BooleanOptionalAction": BOOLEAN, "StoreBoolean": ""}
+_TYPES = {"int": INTEGER, "float": NUMBER, "loads": JSON}
+
+
+def _accepted_by(call: ast.Call, tables: Mapping[str, str], records: Records) -> Any:
+    """Return what one add_argument call accepts, by its own words or by the field that it names."""
+    words = {word.arg: word.value for word in call.keywords}
+    action = words.get("action")
+    if action is not None:
+        name = action.value if isinstance(action, ast.Constant) else _last_name(action)
+        return _ACTIONS.get(str(name), "")
+    if "choices" in words:
+        try:
+            return sorted(set(names_in(words["choices"], records.known)))
+        except NotLiteralError:
+            return ""
+    if "type" in words:
+        return _TYPES.get(_last_name(words["type"]), "")
+    field = words.get(None)
+    if isinstance(field, ast.Dict):  # **{**kwargs["x"], "default": None}
+        field = next((value for key, value in zip(field.keys, field.values, strict=True) if key is None), None)
+    if isinstance(field, ast.Subscript) and isinstance(field.slice, ast.Constant) and isinstance(field.value, ast.Name):
+        annotation = records.fields(tables.get(field.value.id, "")).get(str(field.slice.value))
+        return records.accepted(annotation) if annotation is not None else ""
+    return ""
+
+
+def _customised(records: Records) -> Iterator[tuple[str, Any]]:
+    """Yield flags whose `type` or extra names the server sets: frontend_kwargs["x"]["type"] = json.loads."""
+    for name in ("BaseFrontendArgs", "FrontendArgs"):
+        for method in ("_customize_cli_kwargs", "add_cli_args"):
+            function = records.method(name, method)
+            for node in ast.walk(function) if function else ():
+                if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)):
+                    continue
+                target = node.targets[0]
+                inner = target.value
+                if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
+                    flag = f"--{str(inner.slice.value).replace('_', '-')}"
+                    key = target.slice.value if isinstance(target.slice, ast.Constant) else ""
+                    if key == "type":
+                        yield flag, _TYPES.get(_last_name(node.value), "")
+                    elif key == "choices":
+                        yield flag, ""
+                    elif key == "flags" and isinstance(node.value, ast.List):
+                        for extra in names_in(node.value, {}):
+                            yield extra, ""
+
+
+def option_strings(flags: Mapping[str, Any]) -> list[str]:
+    """Return every option string of the parser, with the `--no-` form of a boolean."""
+    negated = (f"--no-{flag[2:]}" for flag, accepted in flags.items() if accepted == BOOLEAN and flag.startswith("--"))
+    return sorted({*flags, *negated, "-h", "--help"})
+
+
+# --- all of it ------------------------------------------------------------------------------------------------------
+
+
+def read_package(root: Path) -> dict[str, Any]:
+    """Return all that the package says of itself; a list that is not literal in this version is absent."""
+    package = Package(root)
+    registry, older_registry = "model_executor/models/registry.py", "model_executor/models/__init__.py"
+    quantisation = "model_executor/layers/quantization/__init__.py"
+    loaders = "model_executor/model_loader/__init__.py"
+    lists: dict[str, Any] = {
+        "architectures": read_table(package, registry, "_VLLM_MODELS", "_MODELS")
+        or read_table(package, older_registry, "_MODELS"),
+        "removed_architectures": read_texts(package, registry, "_PREVIOUSLY_SUPPORTED_MODELS"),
+        "quantisations": read_table(package, quantisation, "QuantizationMethods", "QUANTIZATION_METHODS"),
+        "tool_parsers": read_parsers(package, "ToolParser"),
+        "reasoning_parsers": read_parsers(package, "ReasoningParser"),
+        "connectors": read_connectors(package),
+        "load_formats": read_table(package, loaders, "LoadFormats", "_LOAD_FORMAT_TO_MODEL_LOADER")
+        or read_enum(package, "config.py", "LoadFormat"),
+        "executors": read_table(package, "config/parallel.py", "DistributedExecutorBackend")
+        or read_table(package, "config.py", "DistributedExecutorBackend"),
+        "platforms": read_table(package, "platforms/__init__.py", "builtin_platform_plugins"),
+        "variables": read_variables(package),
+        "float16_refused": read_texts(package, "config/model.py", "_FLOAT16_NOT_SUPPORTED_MODELS")
+        or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
+        "flags": read_flags(package),
+    }
+    choices = (lists["flags"] or {}).get("--tool-call-parser")  # until 0.6.2 the registry is this flag's choices
+    lists["tool_parsers"] = lists["tool_parsers"] or (isinstance(choices, list) and choices)
+    return {name: value for name, value in lists.items() if value}
+
+
+def read_plugin(root: Path) -> dict[str, list[str]]:
+    """Return what a plugin's folder adds to vLLM's lists, by literal calls anywhere in it."""
+    added: dict[str, set[str]] = {name: set() for name in REGISTRATIONS.values()}
+    for path in root.rglob("*.py"):
+        if path.stat().st_size > FILE_AT_MOST:
+            continue
+        try:
+            tree = ast.parse(path.read_bytes(), str(path))
+        except SyntaxError:  # a template, or a file for a newer Python
+            continue
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            kind = REGISTRATIONS.get(_last_name(call.func))
+            first = call.args[0] if call.args else None
+            if kind and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                added[kind].add(first.value)
+    flags = {name for name in added.pop("flags") if name.startswith("-")}
+    return {name: sorted(words) for name, words in {**added, "flags": flags}.items()}
+
+
+def add_plugin(lists: dict[str, Any], added: Mapping[str, list[str]]) -> None:
+    """Add to lists what a plugin registers. A list that is not known stays so."""
+    for name, words in added.items():
+        if name == "flags" and "flags" in lists:
+            lists["flags"] = {**dict.fromkeys(words, ""), **lists["flags"]}
+        elif name in lists:
+            lists[name] = sorted({*lists[name], *words})
+
+
+def read_installed() -> dict[str, Any]:
+    """Return what the vLLM of this interpreter says of itself, with its plugins. Raises ModuleNotFoundError."""
+    spec = importlib.util.find_spec("vllm")  # looks for the package, and does not import it
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("no package vllm is installed", name="vllm")
+    lists = read_package(Path(spec.submodule_search_locations[0]).parent)
+    for group in PLUGIN_GROUPS:
+        for plugin in entry_points(group=group):
+            found = importlib.util.find_spec(plugin.value.partition(":")[0].partition(".")[0])
+            for folder in (found.submodule_search_locations or ()) if found else ():
+                add_plugin(lists, read_plugin(Path(folder)))
+    names = {str(item.metadata["Name"]).lower().replace("_", "-").replace(".", "-") for item in distributions()}
+    lists["packages"] = sorted(names.intersection(OPTIONAL))
+    return lists
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(read_installed(), indent=0, sort_keys=True) + "\n")

@@ -1,0 +1,238 @@
+"""What vLLM says of itself is read from its files, in each form that its versions have used."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.config.project import DRYDOCK
+from drydock.core.paths import ROOT
+from drydock.lock.vllm_lists import PROGRAM, read_program
+
+read_vllm = read_program(DRYDOCK)
+
+REGISTRY = """
+_TEXT = {"LlamaForCausalLM": ("llama", "LlamaForCausalLM"), "OldForCausalLM": ("llama", "x")}
+_EMBEDDING = {"BertModel": ("bert", "x"), **{k: v for k, v in _TEXT.items() if v}}
+_VLLM_MODELS = {**_TEXT, **_EMBEDDING}
+_PREVIOUSLY_SUPPORTED_MODELS = {"GoneForCausalLM": "0.9.2"}
+"""
+ARG_UTILS = """
+class EngineArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        model_kwargs = get_kwargs(ModelConfig)
+        group = parser.add_argument_group()
+        group.add_argument("--dtype", **model_kwargs["dtype"])
+        group.add_argument("--max-model-len", **model_kwargs["max_model_len"])
+        group.add_argument("--enforce-eager", **model_kwargs["enforce_eager"])
+        group.add_argument("--limit-mm-per-prompt", **{**model_kwargs["limits"], "default": None})
+        group.add_argument("--pooler-config", **model_kwargs["pooler"])
+        group.add_argument("--quantization", "-q", **model_kwargs["quantization"])
+        group.add_argument("--seed", type=int)
+        group.add_argument("--disable-logs", action="store_true")
+        group.add_argument("--backend", choices=["ray", "mp"])
+class AsyncEngineArgs(EngineArgs):
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--log-requests", action=argparse.BooleanOptionalAction)
+"""
+CONFIG = """
+Dtype = Literal["auto", "half"]
+class Pooler: kind: str
+class Mode(enum.IntEnum): A = 1
+class ModelConfig:
+    dtype: Dtype | torch.dtype = "auto"
+    max_model_len: Optional[int] = None
+    enforce_eager: bool = False
+    limits: dict[str, int] = {}
+    pooler: Pooler | None = None
+    quantization: "QuantizationMethods | str | None" = None
+    known: ClassVar[int] = 1
+_FLOAT16_NOT_SUPPORTED_MODELS = {"gemma2": "unstable"}
+"""
+FRONTEND = """
+class BaseFrontendArgs:
+    chat_template: str | None = None
+class FrontendArgs(BaseFrontendArgs):
+    port: int = 8000
+    enable_auto_tool_choice: bool = False
+    headers: list[str] = []
+    @classmethod
+    def _customize_cli_kwargs(cls, frontend_kwargs):
+        frontend_kwargs["headers"]["type"] = json.loads
+def make_arg_parser(parser):
+    parser.add_argument("--headless", action="store_true")
+"""
+FILES = {
+    "model_executor/models/registry.py": REGISTRY,
+    "model_executor/layers/quantization/__init__.py": 'QuantizationMethods = Literal["awq", "fp8"]',
+    "model_executor/model_loader/__init__.py": '_LOAD_FORMAT_TO_MODEL_LOADER = {"auto": A, "hf": B}',
+    "tool_parsers/__init__.py": '_TOOL_PARSERS_TO_REGISTER = {"hermes": ("a", "b")}',
+    "reasoning/__init__.py": "",
+    "reasoning/qwen.py": '@ReasoningParserManager.register_module(["qwen3", "qwen"])\nclass Q: pass',
+    "distributed/kv_transfer/kv_connector/factory.py": 'KVConnectorFactory.register_connector("Nixl", "m", "C")',
+    "config/parallel.py": 'DistributedExecutorBackend = Literal["ray", "mp"]',
+    "config/model.py": CONFIG,
+    "engine/arg_utils.py": ARG_UTILS,
+    "entrypoints/openai/cli_args.py": FRONTEND,
+    "envs.py": 'environment_variables: dict[str, Any] = {"VLLM_A": lambda: 1, "VLLM_B": lambda: 2}',
+    "platforms/__init__.py": 'builtin_platform_plugins = {"cuda": f, "cpu": g}',
+}
+LISTS: Mapping[str, Any] = {
+    "architectures": ["BertModel", "LlamaForCausalLM", "OldForCausalLM"],
+    "removed_architectures": {"GoneForCausalLM": "0.9.2"},
+    "quantisations": ["awq", "fp8"],
+    "load_formats": ["auto", "hf"],
+    "tool_parsers": ["hermes"],
+    "reasoning_parsers": ["qwen", "qwen3"],
+    "connectors": ["Nixl"],
+    "executors": ["mp", "ray"],
+    "platforms": ["cpu", "cuda"],
+    "variables": ["VLLM_A", "VLLM_B"],
+    "float16_refused": {"gemma2": "unstable"},
+    "flags": {
+        "--dtype": ["auto", "half"],
+        "--max-model-len": "int",
+        "--enforce-eager": "boolean",
+        "--limit-mm-per-prompt": "json",
+        "--pooler-config": "json",
+        "--quantization": "",
+        "-q": "",
+        "--seed": "int",
+        "--disable-logs": "switch",
+        "--backend": ["mp", "ray"],
+        "--log-requests": "boolean",
+        "--headless": "switch",
+        "--chat-template": "",
+        "--port": "int",
+        "--enable-auto-tool-choice": "boolean",
+        "--headers": "json",
+    },
+}
+
+
+def write_package(folder: Path, files: Mapping[str, str] = FILES) -> Path:
+    for name, text in {"__init__.py": "raise SystemExit('it was imported')", **files}.items():
+        path = folder / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_every_list_is_read_without_importing_anything(tmp_path: Path) -> None:
+    assert read_vllm.read_package(write_package(tmp_path)) == LISTS
+
+
+def test_a_wheel_and_a_source_distribution_say_the_same_as_a_folder(tmp_path: Path) -> None:
+    folder = write_package(tmp_path / "folder")
+    wheel, sdist = tmp_path / "vllm-1-py3-none-any.whl", tmp_path / "vllm-1.tar.gz"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path in folder.rglob("*.py"):
+            archive.write(path, path.relative_to(folder))
+    with tarfile.open(sdist, "w:gz") as archive_of_sources:
+        archive_of_sources.add(folder, "vllm-1")
+
+    assert read_vllm.read_package(wheel) == read_vllm.read_package(sdist) == LISTS
+
+
+def test_older_forms_are_read(tmp_path: Path) -> None:
+    files = {
+        "model_executor/models/__init__.py": '_GENERATION = {"A": 1}\n_MODELS = {**_GENERATION}',
+        "config.py": 'class LoadFormat(str, enum.Enum):\n    AUTO = "auto"\n    PT = "pt"\n',
+        "engine/arg_utils.py": "class EngineArgs:\n    def add_cli_args(parser):\n        pass\n"
+        "class AsyncEngineArgs:\n    def add_cli_args(parser):\n        pass\n",
+        "entrypoints/openai/cli_args.py": "def make_arg_parser(parser):\n"
+        "    parser.add_argument('--tool-call-parser', choices=['mistral', 'hermes'])\n",
+    }
+    lists = read_vllm.read_package(write_package(tmp_path, files))
+
+    assert lists["architectures"] == ["A"]
+    assert lists["load_formats"] == ["auto", "pt"]
+    assert lists["tool_parsers"] == ["hermes", "mistral"]
+
+
+@pytest.mark.parametrize(
+    "registry", ["", "_VLLM_MODELS = make()", "_VLLM_MODELS = {**other()}", "_VLLM_MODELS = {name: 1}"]
+)
+def test_what_a_version_computes_is_not_known(tmp_path: Path, registry: str) -> None:
+    files = {**FILES, "model_executor/models/registry.py": registry}
+
+    assert "architectures" not in read_vllm.read_package(write_package(tmp_path, files))
+
+
+def test_a_boolean_has_two_option_strings() -> None:
+    assert read_vllm.option_strings({"--eager": "boolean", "--seed": "int", "-q": ""}) == [
+        "--eager",
+        "--help",
+        "--no-eager",
+        "--seed",
+        "-h",
+        "-q",
+    ]
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    files = {**FILES, "envs.py": "#" * (read_vllm.FILE_AT_MOST + 1) + "\n" + FILES["envs.py"]}
+
+    assert "variables" not in read_vllm.read_package(write_package(tmp_path, files))
+
+
+def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) -> None:
+    write_package(tmp_path)
+    plugin, info = tmp_path / "vllm_npu", tmp_path / "vllm_npu-1.dist-info"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(
+        '@register_quantization_config("ascend")\nclass Q: pass\n'
+        'ModelRegistry.register_model("NpuForCausalLM", "x:Y")\nparser.add_argument("--npu-graph")\n'
+        'ModelRegistry.register_model(name, "x:Y")\n'
+    )
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Runai_Model.Streamer\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[vllm.platform_plugins]\nnpu = vllm_npu:register\n")
+    target = tmp_path / "out.json"
+    command = [sys.executable, "-B", str(ROOT / PROGRAM), str(target)]
+    subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, check=True)
+    lists = json.loads(target.read_text())
+
+    assert lists["quantisations"] == ["ascend", "awq", "fp8"]
+    assert "NpuForCausalLM" in lists["architectures"]
+    assert lists["flags"]["--npu-graph"] == ""
+    assert "runai-model-streamer" in lists["packages"]
+
+
+def test_an_image_without_vllm_fails_the_build(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-B", str(ROOT / PROGRAM), str(tmp_path / "out.json")]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+
+    assert done.returncode
+    assert "no package vllm is installed" in done.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"def f(:"])
+def test_a_damaged_file_is_an_error_and_never_an_empty_list(tmp_path: Path, damage: bytes) -> None:
+    wheel = tmp_path / "vllm.whl"
+    wheel.write_bytes(damage)
+
+    with pytest.raises((tarfile.TarError, zipfile.BadZipFile, EOFError, OSError)):
+        read_vllm.read_package(wheel)
+
+
+def test_a_wheel_with_a_path_outside_the_package_adds_nothing(tmp_path: Path) -> None:
+    wheel, content = tmp_path / "vllm.whl", io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("../vllm/envs.py", FILES["envs.py"])
+        archive.writestr("other/vllm/envs.py", FILES["envs.py"])
+    wheel.write_bytes(content.getvalue())
+
+    assert read_vllm.read_package(wheel) == {}
