@@ -351,6 +351,9 @@ def _flags_of(function: ast.FunctionDef, records: Records) -> Iterator[tuple[str
         for name in names:
             if name.startswith("-"):
                 yield name, accepted
+    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):  # for name, type in [("--a", str)]
+        names = [item.value for item in ast.walk(loop.iter) if isinstance(item, ast.Constant)]
+        yield from ((name, "") for name in names if isinstance(name, str) and name.startswith("--"))
 
 
 def _tables_of(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
