@@ -16,12 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.files import dumps, loads
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.wheels import environment, fetch_sdists, fetch_wheels, resolve_sdist
+from drydock.lock.lockfile import path_of, read_previous
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
@@ -180,6 +182,22 @@ def read_program(project: Project) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> dict[str, list[str]]:
+    """Return what a row's vLLM lacks, architecture or quantisation → rows of the same accelerator that take it."""
+    rows: dict[str, list[str]] = {}
+    for other in read_matrix(project):
+        if other.accelerator != variant.accelerator or other.id == variant.id or not other.serves:
+            continue
+        lock = read_previous(path_of(project, other.id))
+        lists = find_lists(project, other, lock, other.platforms[0])
+        if lists is None:
+            continue
+        for kind in ("architectures", "quantisations"):
+            for name in sorted({*lists.lists.get(kind, ())} - {*known.lists.get(kind, ())}):
+                rows.setdefault(name, []).append(other.id)
+    return rows
 
 
 def list_every(project: Project) -> Iterable[VllmLists]:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from drydock.core.project import Project
+from drydock.lock.vllm_lists import list_every
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.repo import environment, file_reference, tables, topology_tables
 from drydock.repo.markdown import accelerators, each_once, stacks, table
 from drydock.run.reasons import words
-from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE, Rule
+from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
 FOLDER = Path("docs", "reference")
 NOTHING = "no further options"
@@ -35,7 +38,7 @@ def pages(
     owners = owners_of(variants)
     found = {"images": images(variants, rows), "findings": findings(variants, owners, retired)}
     found |= {name: accelerator(variants, name, owners) for name in names} | {"topology": topology(variants)}
-    found |= {"parsers": parsers(), "variables": environment.page(variants), "files": file_reference.page()}
+    found |= {"parsers": parsers(project), "variables": environment.page(variants), "files": file_reference.page()}
     return {project.root / FOLDER / f"{name}.md": text for name, text in found.items()}
 
 
@@ -48,7 +51,8 @@ _PARSERS = """# Parsers of tool calls and reasoning
 
 Which of vLLM's parsers a server gets: [how they are chosen](../container.md#tool-calls-and-reasoning). A row is for
 these architectures of `config.json`. If it has marks, the chat template must contain all of them. The first row that a
-model meets counts. Of two parsers, the first one that the image's vLLM has is taken.
+model meets counts. Of two parsers, the first one that the image's vLLM has is taken. *In vLLM* is the oldest version
+among drydock's rows that has the parser.
 
 `docs/` and `vllm/` are folders of [vLLM's repository](https://github.com/vllm-project/vllm), `recipes` are files below
 `models/` of [its recipes](https://github.com/vllm-project/recipes). If the source also adds a chat template, which
@@ -56,20 +60,29 @@ vLLM's wheel does not contain, `plan` names it. Written by `./inv docs` from `en
 """
 
 
-def parsers() -> str:
+def parsers(project: Project) -> str:
     """Return the page of vLLM's parsers."""
-    head = ("family", "architectures", "marks", "parser", "since vLLM", "source")
-    tables_of = {"Tool calls": (TOOLS, TOOLS_SINCE), "Reasoning": (REASONING, REASONING_SINCE)}
+    head = ("family", "architectures", "marks", "parser", "in vLLM", "source")
+    tables_of = {"Tool calls": (TOOLS, "tool_parsers"), "Reasoning": (REASONING, "reasoning_parsers")}
     parts = (
-        f"\n## {title}\n\n{table(head, (_parser(rule, since) for rule in rules))}"
-        for title, (rules, since) in tables_of.items()
+        f"\n## {title}\n\n{table(head, (_parser(rule, first_versions(project, kind)) for rule in rules))}"
+        for title, (rules, kind) in tables_of.items()
     )
     return _PARSERS + "".join(parts)
 
 
-def _parser(rule: Rule, since: Mapping[str, tuple[int, int]]) -> Sequence[str]:
+def first_versions(project: Project, kind: str) -> dict[str, str]:
+    """Return name → the oldest vLLM of drydock's rows that has it in a list."""
+    versions: dict[str, str] = {}
+    for lists in sorted(list_every(project), key=lambda lists: Version(lists.version)):
+        for name in lists.lists.get(kind, ()):
+            versions.setdefault(name, lists.version)
+    return versions
+
+
+def _parser(rule: Rule, since: Mapping[str, str]) -> Sequence[str]:
     lists = (rule.architectures, rule.marks, rule.parsers)
-    versions = ", ".join(".".join(map(str, since[name])) for name in rule.parsers)
+    versions = ", ".join(since.get(name, "none of drydock's rows") for name in rule.parsers)
     source = f"{rule.source}; adds `{rule.template}`" if rule.template else rule.source
     return rule.family, *(", ".join(f"`{text}`" for text in each) for each in lists), versions, source
 

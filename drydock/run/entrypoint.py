@@ -77,7 +77,10 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
     platform = choose_platform(variant, None)
     known = vllm_lists.find_lists(project, variant, lock, platform)
-    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed}).encode()} if known else {}
+    if known is None:
+        return {}
+    rows = vllm_lists.find_other_rows(project, variant, known)
+    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, "rows": rows}).encode()}
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:

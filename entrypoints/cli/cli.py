@@ -186,6 +186,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     given = parse_given(arguments.vllm, env, lists.option_strings(), _with_workload(arguments.intents))
     signs = bool(arguments.options.group_secret_file)
     given = given._replace(access=_access(arguments), role=arguments.role, signs=signs, vllm=lists)
+    given = given._replace(accepted=arguments.accepted)
     name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")

@@ -27,6 +27,8 @@ GROUP_ENDED = 12
 """Another of the hosts that serve together ended, or did not start."""
 NOT_KNOWN = 13
 """`explain` knows nothing about what it read."""
+REFUSED = 14
+"""This image's vLLM refuses the configuration: the architecture, the quantisation, or a package that is not there."""
 INTERNAL = 70
 """A defect in drydock's entrypoint: EX_SOFTWARE of sysexits.h. Not 1, with which vLLM ends after most errors."""
 
@@ -44,6 +46,7 @@ EXIT_CODES = {
     STALLED: "stopped while vLLM made no progress",
     GROUP_ENDED: "another of the hosts that serve together ended, or did not start",
     NOT_KNOWN: "explain knows no failure with these lines",
+    REFUSED: "this vLLM refuses the configuration: architecture, quantisation, parser, connector or package",
     INTERNAL: "a defect of drydock's entrypoint",
 }
 """Any other code is vLLM's own, passed on. 128 + n means that signal n ended it."""

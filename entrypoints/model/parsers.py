@@ -11,7 +11,6 @@ parsers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -118,22 +117,6 @@ REASONING = (
 )
 """The first rule that a model meets says how it writes its reasoning."""
 
-TOOLS_SINCE: Mapping[str, tuple[int, int]] = {
-    "deepseek_v3": (0, 9), "deepseek_v31": (0, 11), "deepseek_v32": (0, 13), "deepseek_v4": (0, 20), "functiongemma": (0, 14),
-    "gemma4": (0, 19), "glm45": (0, 11), "glm47": (0, 14), "granite": (0, 6), "granite4": (0, 18), "hermes": (0, 6),
-    "hunyuan_a13b": (0, 10), "internlm": (0, 6), "jamba": (0, 6), "kimi_k2": (0, 10), "kimi_k3": (0, 27), "lfm2": (0, 21),
-    "llama3_json": (0, 6), "llama4_pythonic": (0, 9), "minimax_m2": (0, 12), "minimax_m3": (0, 24), "mistral": (0, 6),
-    "olmo3": (0, 12), "openai": (0, 11), "phi4_mini_json": (0, 9), "qwen3_coder": (0, 10), "qwen3_xml": (0, 11),
-    "seed_oss": (0, 11), "step3p5": (0, 16),
-}
-"""Since which version a name is registered, by the wheels of 36 versions of vLLM from 0.6.3 to 0.33.0."""
-
-REASONING_SINCE: Mapping[str, tuple[int, int]] = {
-    "deepseek_r1": (0, 9), "deepseek_v3": (0, 12), "deepseek_v4": (0, 20), "ernie45": (0, 12), "gemma4": (0, 19), "glm45": (0, 11),
-    "granite": (0, 9), "hunyuan_a13b": (0, 10), "kimi_k2": (0, 12), "kimi_k3": (0, 27), "minimax_m2": (0, 12), "minimax_m3": (0, 24),
-    "mistral": (0, 32), "nemotron_v3": (0, 18), "openai_gptoss": (0, 11), "qwen3": (0, 9), "step3p5": (0, 16),
-}
-"""As above. Before 0.9 a parser needed --enable-reasoning too; Mistral's took Mistral's own tokenizer only."""
 # fmt: on
 
 ARCHITECTURES = frozenset(name for rule in (*TOOLS, *REASONING) for name in rule.architectures)

@@ -9,14 +9,15 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Notice, Value
-from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE, Rule
+from entrypoints.model.parsers import REASONING, TOOLS, Rule
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import AUTO_TOOLS, CHAT_TEMPLATE, REASONING_PARSER, TOOL_PARSER
 from entrypoints.request.intents import NO_TOOLS
 from entrypoints.request.vllm_flags import UserFlags
 
 _LISTS = {TOOL_PARSER: "tool_parsers", REASONING_PARSER: "reasoning_parsers"}
-_SINCE = {TOOL_PARSER: TOOLS_SINCE, REASONING_PARSER: REASONING_SINCE}
+_USABLE_SINCE = {(REASONING_PARSER, "mistral"): (0, 32)}
+"""Before, this parser works with Mistral's own tokenizer only. Source: vllm/reasoning/mistral_reasoning_parser.py."""
 _GENERATES = {"--runner": ("auto", "generate"), "--task": ("auto", "generate"), "--convert": ("auto", "none")}
 """The values of vLLM's options with which a server writes text."""
 
@@ -56,10 +57,7 @@ def chosen(
 def _find(
     rules: tuple[Rule, ...], option: str, vllm: str, model: ModelFacts, given: UserFlags
 ) -> tuple[Rule | None, str]:
-    """Return the first rule that the model meets, and its first parser that this vLLM has; empty if it has none.
-
-    A vLLM whose version is no number is that of the main branch.
-    """
+    """Return the first rule that the model meets, and its first parser that this vLLM has; empty if it has none."""
     template = model.template or ""
     met = (
         each
@@ -67,14 +65,18 @@ def _find(
         if model.architecture in each.architectures and all(map(template.__contains__, each.marks))
     )
     rule = next(met, None)
-    version = tuple(map(int, re.findall(r"\d+", vllm[:40])[:2])) or (9999,)
-    has = given.vllm.names(_LISTS[option])
-    names = (
-        name
-        for name in (rule.parsers if rule else ())
-        if version >= _SINCE[option][name] and (has is None or name in has)
-    )
-    return rule, next(names, "")
+    names = given.vllm.names(_LISTS[option])
+    if rule is None or (option == REASONING_PARSER and _lacks_reasoning(given)):
+        return rule, ""
+    version = tuple(map(int, re.findall(r"\d+", vllm[:40])[:2])) or (9999,)  # a name is that of the main branch
+    usable = (name for name in rule.parsers if version >= _USABLE_SINCE.get((option, name), (0,)))
+    return rule, next((name for name in usable if names is None or name in names), "")
+
+
+def _lacks_reasoning(given: UserFlags) -> bool:
+    """Return whether this vLLM has no reasoning parsers, or uses them only with a second flag, as until 0.9."""
+    flags = given.vllm.names("flags")
+    return flags is not None and (REASONING_PARSER not in flags or "--enable-reasoning" in flags)
 
 
 def _value(rule: Rule, name: str, given: UserFlags) -> Value:

@@ -35,6 +35,7 @@ from entrypoints.plan import ranks as over
 from entrypoints.plan.recommended import recommended
 from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
+from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.flags import (
     ADDRESS,
     API_KEY_VARIABLE,
@@ -103,7 +104,8 @@ def command(
     settled = {name: item.value.value for name, item in chosen.items()}
     roles = role_notices(profile, given, settled, float(patience.value))
     unreadable = inputs.notices(profile, model, given, settled)
-    said = (*decision.findings, *unread, *changed, *unreadable, *download, *_hub(model))
+    refused = check_limits(profile, model, given, settled)
+    said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *_hub(model))
     notices = (*said, *exposed, *unguarded, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]

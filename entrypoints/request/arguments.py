@@ -19,6 +19,7 @@ from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.network import parse_hosts, parse_port
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
 from entrypoints.request.roles import Role, parse_role
+from entrypoints.request.vllm_lists import ACCEPT
 
 VERBS = {
     "serve": "Check the host, choose vLLM's settings, start vLLM and supervise it (default)",
@@ -87,6 +88,7 @@ FLAGS: Mapping[str, Option] = {
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     SECRET_FILE: Option("FILE", _PLANNING, "Read the secret that several hosts sign their reports with"),
+    ACCEPT: Option("NAME", _PLANNING, "Start although vLLM's own lists lack NAME (exit code 14 names it); repeatable"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
     **{name: Option(value, _PLANNING, text) for name, (value, text) in (ACCESS_FLAGS | INTENTS | ROLE_FLAGS).items()},
@@ -149,6 +151,8 @@ class Arguments(NamedTuple):
     """Severities that `check` prints; empty for all but PASS."""
     model_config: str = ""
     """A config.json, or its folder, that describes the model; empty for the model's own files."""
+    accepted: tuple[str, ...] = ()
+    """Names of `--vllm-accepts`."""
     language: str = ""
     """The language of --lang; empty for that of the locale."""
 
@@ -188,6 +192,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
         only=_only(values.get(ONLY, "")),
         model_config=values.get("--model-config", ""),
+        accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
         language=values.get(LANG, ""),
     )
 
@@ -238,7 +243,7 @@ def _split_flags(words: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], tu
             flags["--help"] = ()
         elif name in FLAGS:
             found = _flag_values(name, [value] if equals else [], remaining)
-            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name == ONLY else found
+            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name in (ONLY, ACCEPT) else found
         else:
             rest.append(word)
     return flags, tuple(rest)

@@ -68,6 +68,8 @@ class UserFlags(NamedTuple):
     """Whether the model's name begins with `modelscope:`; the flags and the command line have the name without it."""
     vllm: VllmLists = NOT_KNOWN
     """What this image's vLLM says of itself."""
+    accepted: tuple[str, ...] = ()
+    """What vLLM takes by the user's word, whatever its lists say."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text; None if the user did not set it."""
@@ -242,7 +244,10 @@ def _unknown(name: str, known: frozenset[str]) -> EntrypointError:
     from difflib import get_close_matches
 
     from entrypoints.request.arguments import FLAGS
+    from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 
+    if name in SUCCESSORS:
+        return EntrypointError(USAGE, f"{name}: this image's vLLM has removed it", describe_successor(name))
     close = get_close_matches(name, sorted({*known, *FLAGS}), n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "--help lists drydock's flags, --help=all vLLM's"
     return EntrypointError(USAGE, f"unknown flag {name}: not a flag of drydock or of this image's vLLM", hint)

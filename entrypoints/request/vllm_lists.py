@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+ACCEPT = "--vllm-accepts"
+"""drydock's flag: vLLM takes what it names, whatever the lists say; repeatable."""
 BOOLEAN = "boolean"
 """A flag that also exists with `--no-` before its name (templates/tools/read_vllm.py)."""
 

@@ -476,7 +476,7 @@ def test_a_number_that_no_clock_or_port_can_have_is_refused(profile: Path, model
 
 
 def test_a_misspelt_flag_is_refused_before_vllm_starts(profile: Path, model: str) -> None:
-    (profile.parent / "vllm-flags.json").write_text('{"flags": ["--model", "--max-model-len"]}')
+    (profile.parent / "vllm.json").write_text('{"flags": {"--model": "", "--max-model-len": "int"}}')
     ran = run(profile, "plan", model, "--max-modle-len", "9")
 
     assert ran.returncode == errors.USAGE

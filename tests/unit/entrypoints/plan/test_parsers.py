@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
+from drydock.config.project import DRYDOCK
+from drydock.lock.vllm_lists import list_every, lists_path, read_lists
 from drydock.run.entrypoint import CONFIGURATIONS
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
-from entrypoints.model.parsers import REASONING, REASONING_SINCE, TOOLS, TOOLS_SINCE
+from entrypoints.model.parsers import REASONING, TOOLS
 from entrypoints.plan import plan as command
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, facts
 
@@ -38,11 +43,11 @@ def plan(
     template: str | None = HERMES,
     vllm: str = "0.33.0",
     tools: bool = True,
-    parsers: Mapping[str, Iterable[str]] | None = None,
+    lists: Mapping[str, Any] = MappingProxyType({}),
     pooling: bool = False,
 ) -> ServePlan:
     model = SMOLLM2._replace(architecture=architecture, template=template, pooling=pooling)
-    given = parse_given((model.name, *words), {})._replace(intents=Intents(tools=tools), parsers=parsers or {})
+    given = parse_given((model.name, *words), {})._replace(intents=Intents(tools=tools), vllm=VllmLists(lists))
     return command.command({**PROFILE, "vllm": vllm}, facts(), model, given)
 
 
@@ -130,7 +135,10 @@ def test_known_models_get_their_parsers_without_a_hub(name: str, tool: str, reas
     ],
 )
 def test_what_is_unknown_is_not_set_and_said(architecture: str, template: str | None, vllm: str, found: str) -> None:
-    made = plan(architecture=architecture, template=template, vllm=vllm)
+    known = read_lists(lists_path(DRYDOCK, "vllm", vllm))
+    assert known
+    names = {kind: known.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
+    made = plan(architecture=architecture, template=template, vllm=vllm, lists=names)
 
     assert parsers_of(made) == {}
     assert missing(made) == [found]
@@ -171,13 +179,12 @@ def test_a_server_that_writes_no_text_needs_no_parser(words: tuple[str, ...]) ->
 
 def test_a_parser_that_this_vllm_lacks_is_not_chosen() -> None:
     coder = {"architecture": "Qwen3MoeForCausalLM", "template": CODER}
-    older = plan(**coder, vllm="0.10.2")
-    recorded = plan(**coder, parsers={TOOL: ["qwen3_coder", "hermes"]})
-    without = plan(**coder, parsers={TOOL: ["hermes"]})
-    main = plan(**coder, vllm="nightly")
+    older = plan(**coder, lists={"tool_parsers": ["qwen3_coder", "hermes"]})
+    without = plan(**coder, lists={"tool_parsers": ["hermes"]})
+    not_known = plan(**coder)
 
-    chosen = [parsers_of(made).get(TOOL, ("", ""))[0] for made in (older, recorded, without, main)]
-    assert chosen == ["qwen3_coder", "qwen3_coder", "", "qwen3_xml"]
+    chosen = [parsers_of(made).get(TOOL, ("", ""))[0] for made in (older, without, not_known)]
+    assert chosen == ["qwen3_coder", "", "qwen3_xml"]
     assert missing(without) == ["Qwen3-Coder; vLLM 0.33.0 does not have it"]
 
 
@@ -190,6 +197,22 @@ def test_a_template_that_the_wheel_lacks_is_named_unless_one_is_given() -> None:
     assert "examples/" not in own
 
 
-def test_each_name_has_its_version() -> None:
-    for rules, since in ((TOOLS, TOOLS_SINCE), (REASONING, REASONING_SINCE)):
-        assert {name for rule in rules for name in rule.parsers} == since.keys()
+def test_a_vllm_that_reads_reasoning_only_with_another_flag_gets_no_parser() -> None:
+    flags = {REASON: "", "--enable-reasoning": "boolean"}
+    old = plan(architecture="Qwen3ForCausalLM", template=QWEN3, lists={"flags": flags})
+    none = plan(architecture="Qwen3ForCausalLM", template=QWEN3, lists={"flags": {"--model": ""}})
+
+    assert REASON not in parsers_of(old)
+    assert REASON not in parsers_of(none)
+
+
+def test_each_parser_of_a_rule_is_one_of_vllm() -> None:
+    known = [lists.lists for lists in list_every(DRYDOCK)]
+    for rules, kind in ((TOOLS, "tool_parsers"), (REASONING, "reasoning_parsers")):
+        names = {name for lists in known for name in lists.get(kind, ())}
+        assert {name for rule in rules for name in rule.parsers} <= names
+
+
+def test_each_architecture_of_a_rule_is_one_of_vllm() -> None:
+    names = {name for lists in list_every(DRYDOCK) for name in lists.lists.get("architectures", ())}
+    assert {name for rule in (*TOOLS, *REASONING) for name in rule.architectures} - names == set()

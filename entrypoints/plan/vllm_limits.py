@@ -1,0 +1,244 @@
+"""What this vLLM would refuse, by what it says of itself: found before vLLM is started. Pure.
+
+The lists are read from vLLM's own files (templates/tools/read_vllm.py). A list of this vLLM refuses. A list that is
+only assumed, because no image was built yet, warns. `--vllm-accepts NAME` overrules both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
+from entrypoints.core.records import Notice
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import (
+    EXECUTOR,
+    KV_TRANSFER,
+    LOAD_FORMAT,
+    QUANTIZATION,
+    REASONING_PARSER,
+    TOOL_PARSER,
+)
+from entrypoints.request.vllm_flags import UserFlags
+from entrypoints.request.vllm_lists import ACCEPT, VllmLists
+from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
+
+Settings = Mapping[str, str | bool]
+FALLBACK = "TransformersForCausalLM"
+"""vLLM's class for architectures that only the library transformers has.
+Source: vllm/model_executor/models/registry.py, _try_resolve_transformers."""
+METHOD_NAMES = {"compressed_tensors": ("compressed-tensors",), "auto-round": ("auto-round", "inc")}
+"""`quant_method` of a config.json → vLLM's names of it. Source: vllm/config/model.py, _parse_quant_hf_config, and
+override_quantization_method in layers/quantization/inc.py."""
+PACKAGES = {
+    (EXECUTOR, "ray"): ("ray",),
+    (LOAD_FORMAT, "runai_streamer"): ("runai-model-streamer",),
+    (LOAD_FORMAT, "runai_streamer_sharded"): ("runai-model-streamer",),
+    (LOAD_FORMAT, "tensorizer"): ("tensorizer",),
+    (LOAD_FORMAT, "fastsafetensors"): ("fastsafetensors",),
+    (LOAD_FORMAT, "gguf"): ("gguf",),
+    (QUANTIZATION, "bitsandbytes"): ("bitsandbytes",),
+    (KV_TRANSFER, "NixlConnector"): ("nixl", "nixl-cu12", "nixl-cu13"),
+    (KV_TRANSFER, "LMCacheConnectorV1"): ("lmcache",),
+    (KV_TRANSFER, "LMCacheMPConnector"): ("lmcache",),
+    (KV_TRANSFER, "MooncakeConnector"): ("mooncake-transfer-engine",),
+}
+"""Option and value → distributions of which vLLM imports one. Source: vllm/executor, model_executor/model_loader,
+distributed/kv_transfer, and the extras in setup.py."""
+PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
+"""Option → the option with which a user's file adds to its names."""
+SHORTENED = re.compile(r"(?<=\d)[kKmMgG]\b")
+"""Numbers such as 4k, which vLLM takes in JSON too. Source: vllm/engine/arg_utils.py."""
+_SUGGESTED = 0.75
+"""Likeness from 0 to 1 at which a name of vLLM's is suggested for an unknown one."""
+
+
+class Refusal(NamedTuple):
+    """Something that this vLLM does not take."""
+
+    name: str
+    """What `--vllm-accepts` names: an architecture, a method, a package, or the flag of a value."""
+    problem: str
+    expected: str
+    code: int = REFUSED
+    certain: bool = True
+    """False if another library may take it: then it is said, and nothing is refused."""
+
+
+def check_limits(
+    profile: Mapping[str, Any], model: ModelFacts, given: UserFlags, settings: Settings
+) -> tuple[Notice, ...]:
+    """Return notices of what this vLLM may refuse. Raises REFUSED or USAGE for what it does refuse.
+
+    `settings` are all settings of the plan by name, whoever chose them.
+    """
+    notices = []
+    for refusal in find_refusals(given.vllm, model, given, settings):
+        if refusal.name in given.accepted:
+            notices.append(notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
+        elif given.vllm.assumed or not refusal.certain:
+            origin = given.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
+            notices.append(notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
+        else:
+            message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}"
+            raise EntrypointError(refusal.code, message, _hint(refusal, given.vllm))
+    return (*notices, *unknown_variables(given))
+
+
+def _hint(refusal: Refusal, lists: VllmLists) -> str:
+    """Return the rows that take it, if they are known: they are where the image was planned and not built."""
+    overrule = f"{ACCEPT} {refusal.name} starts it all the same"
+    if refusal.code == USAGE:
+        return overrule
+    rows: Mapping[str, list[str]] = lists.lists.get("rows", {})
+    if refusal.name in rows:
+        return f"--target {' or '.join(rows[refusal.name])} takes it; {overrule}"
+    return f"./inv run --target auto --model MODEL --print names an image that takes it; {overrule}"
+
+
+def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+    """Yield what the lists do not have. What is not known is not refused."""
+    yield from _refused_architecture(lists, model, settings)
+    yield from _refused_quantisation(lists, model, settings)
+    yield from _refused_names(lists, settings)
+    yield from _missing_packages(lists, model, settings)
+    for name, flag in given.flags.items():
+        yield from _refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
+
+
+def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    names = lists.names("architectures")
+    if names is None or not model.architecture or model.architecture in names:
+        return
+    if settings.get("--model-impl", "auto") not in ("auto", "vllm"):
+        return
+    removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
+    others = lists.names("transformers_architectures")
+    if FALLBACK in names and others and model.architecture in others:
+        return
+    problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
+    certain = FALLBACK not in names or others is not None
+    yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures", certain=certain)
+
+
+def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    names = lists.names("quantisations")
+    stated = settings.get(QUANTIZATION)
+    method = str(stated) if stated else model.quantization
+    if names is None or not method or {method, *METHOD_NAMES.get(method, ())} & names:
+        return
+    origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
+    yield Refusal(method, origin, _closest(method, names))
+
+
+def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
+    """Yield values that name an entry of a list that the parser of the command line does not check."""
+    kinds = {
+        TOOL_PARSER: "tool_parsers",
+        REASONING_PARSER: "reasoning_parsers",
+        LOAD_FORMAT: "load_formats",
+        EXECUTOR: "executors",
+    }
+    for option, kind in kinds.items():
+        value, names = settings.get(option), lists.names(kind)
+        if (
+            not isinstance(value, str)
+            or not value
+            or names is None
+            or value in names
+            or PLUGINS.get(option) in settings
+        ):
+            continue
+        if option == EXECUTOR and "." in value:  # the path of a class of the user's
+            continue
+        yield Refusal(value, f"{option} {value}", _closest(value, names))
+    connectors = lists.names("connectors")
+    for connector in named_connectors(settings) if connectors is not None else ():
+        if connector not in connectors:
+            yield Refusal(connector, f"{KV_TRANSFER}: connector {connector}", _closest(connector, connectors))
+
+
+def named_connectors(settings: Settings) -> tuple[str, ...]:
+    """Return the connectors that a server uses and does not bring with it; none for text that is no JSON."""
+    try:
+        stated = json.loads(str(settings.get(KV_TRANSFER, "{}")))
+    except ValueError:
+        return ()
+    several = stated.get("kv_connector_extra_config", {}) if isinstance(stated, dict) else {}
+    every = [stated, *(several.get("connectors", ()) if isinstance(several, dict) else ())]
+    return tuple(
+        str(item["kv_connector"])
+        for item in every
+        if isinstance(item, dict) and item.get("kv_connector") and not item.get("kv_connector_module_path")
+    )
+
+
+def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield options whose package the image lacks."""
+    packages = lists.names("packages")
+    if packages is None:
+        return
+    used = [(option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings]
+    used += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
+    if QUANTIZATION not in settings and model.quantization:
+        used.append((QUANTIZATION, model.quantization))
+    for option, value in used:
+        needed = PACKAGES.get((option, value), ())
+        if needed and not packages.intersection(needed):
+            problem = f"{option} {value} requires the package {needed[0]}, which this image lacks"
+            yield Refusal(needed[0], problem, f"the package {' or '.join(needed)}")
+
+
+def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
+    """Yield a value that the parser of the command line refuses, by what the flag takes."""
+    if isinstance(value, bool) or not takes or value == "None":
+        return
+    expected = ""
+    if isinstance(takes, list) and value not in takes:
+        expected = _closest(value, takes)
+    elif takes == "json" and not _is_json(value):
+        expected = 'JSON, such as {"key": 1}'
+    elif takes == "switch":
+        expected = "no value"
+    elif takes == "float" and not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan", value):
+        expected = "a number"
+    elif takes == "int" and not re.fullmatch(r"[+-]?\d+(\.\d+)?[kKmMgGtT]?|auto", value):
+        expected = "a whole number"
+    if expected:
+        yield Refusal(name, f"{written}: invalid value", expected, USAGE)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(SHORTENED.sub("", text))
+    except ValueError:
+        return False
+    return True
+
+
+def _closest(word: str, names: Collection[str]) -> str:
+    """Return the names that are like a word, or how many there are; all of them if they are few."""
+    few = 12
+    if len(names) <= few:
+        return f"one of {', '.join(sorted(names))}"
+    close = get_close_matches(word, sorted(names), n=3, cutoff=0.5)
+    return f"such as {', '.join(close)}" if close else f"one of vLLM's {len(names)} names"
+
+
+def unknown_variables(given: UserFlags) -> Iterator[Notice]:
+    """Yield a notice for each variable VLLM_… that this vLLM does not read, as vLLM itself warns of it.
+
+    Source: vllm/envs.py, validate_environ.
+    """
+    names = given.vllm.names("variables")
+    if names is None or given.vllm.assumed:
+        return
+    for name in sorted(given.env):
+        if name.startswith("VLLM_") and name not in names and name not in given.accepted:
+            close = [describe_successor(name)] if name in SUCCESSORS else get_close_matches(name, names, 1, _SUGGESTED)
+            yield notice("PLAN-151", name, close[0] if close else "a variable of vLLM's envs.py", name=name)

@@ -1,0 +1,70 @@
+"""What the CPU image says of its vLLM, read from files, is what the imported vLLM says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.build import build
+from drydock.build.job import Job
+from drydock.config.project import DRYDOCK
+from drydock.engine.run_container import run_to_end
+from drydock.lock.vllm_lists import find_lists, read_program
+from tests.support import imported_lists
+
+pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.of_foundation]
+PYTHON = "/opt/venv/bin/python3"
+RECORDED = "/opt/drydock/vllm.json"
+
+
+@pytest.fixture(scope="module")
+def recorded(built: build.Built) -> dict[str, Any]:
+    """Return the lists that the image has."""
+    lists: dict[str, Any] = json.loads(run_to_end(built.image, ("cat", RECORDED)))
+    return lists
+
+
+@pytest.fixture(scope="module")
+def imported(built: build.Built) -> dict[str, Any]:
+    """Return what the vLLM of the image says after it was imported."""
+    said: dict[str, Any] = json.loads(run_to_end(built.image, (PYTHON, "-c", PROGRAM)).splitlines()[-1])
+    return said
+
+
+PROGRAM = Path(imported_lists.__file__).read_text()
+
+
+def test_every_list_is_that_of_the_registry(recorded: dict[str, Any], imported: dict[str, Any]) -> None:
+    assert len(imported["lists"]) == 10
+    for name, entries in imported["lists"].items():
+        assert recorded[name] == entries, name
+
+
+def test_the_flags_are_those_of_the_running_parser(recorded: dict[str, Any], imported: dict[str, Any]) -> None:
+    options = imported["options"]
+    assert sorted(options) == read_program(DRYDOCK).option_strings(recorded["flags"])
+    switches = {"switch": "_StoreTrueAction", "boolean": "BooleanOptionalAction"}
+    wrong = {
+        flag: takes
+        for flag, takes in recorded["flags"].items()
+        if switches.get(str(takes), "") not in ("", options[flag][0])
+    }
+    assert wrong == {}
+
+
+def test_no_value_that_vllm_accepts_is_left_out(recorded: dict[str, Any], imported: dict[str, Any]) -> None:
+    choices = {flag: set(takes) for flag, takes in recorded["flags"].items() if isinstance(takes, list)}
+    assert len(choices) > 20
+    left_out = {flag: set(imported["options"][flag][1]) - words for flag, words in choices.items()}
+    assert {flag: words for flag, words in left_out.items() if words} == {}
+
+
+def test_the_lists_of_the_locked_wheel_are_those_of_the_image(job: Job, recorded: dict[str, Any]) -> None:
+    known = find_lists(DRYDOCK, job.variant, job.lock, job.platform)
+
+    assert known is not None
+    assert known.assumed == ""
+    assert known.lists == recorded

@@ -1,0 +1,58 @@
+"""A program that runs in an image: imports vLLM and prints what its registries and its parser say, as JSON.
+
+The image's own lists were read from files (templates/tools/read_vllm.py); this asks the running vLLM instead.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import typing
+from importlib import import_module
+
+
+def import_first(*names: str) -> typing.Any:
+    """Return the first of these modules that this version has."""
+    for name in names:
+        try:
+            return import_module(name)
+        except ModuleNotFoundError:
+            continue
+    raise ModuleNotFoundError(f"none of {names}")
+
+
+def read_registries() -> dict[str, typing.Any]:
+    registry = import_module("vllm.model_executor.models.registry")
+    loaders = import_module("vllm.model_executor.model_loader")
+    tools = import_first("vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers").ToolParserManager
+    thoughts = import_module("vllm.reasoning").ReasoningParserManager
+    factory = import_module("vllm.distributed.kv_transfer.kv_connector.factory").KVConnectorFactory
+    return {
+        "architectures": sorted(registry._VLLM_MODELS),
+        "quantisations": sorted(import_module("vllm.model_executor.layers.quantization").QUANTIZATION_METHODS),
+        "tool_parsers": sorted(tools.list_registered()),
+        "reasoning_parsers": sorted(thoughts.list_registered()),
+        "connectors": sorted(factory._registry),
+        "load_formats": sorted(loaders._LOAD_FORMAT_TO_MODEL_LOADER),
+        "executors": sorted(typing.get_args(import_module("vllm.config.parallel").DistributedExecutorBackend)),
+        "variables": sorted(import_module("vllm.envs").environment_variables),
+        "float16_refused": dict(import_module("vllm.config.model")._FLOAT16_NOT_SUPPORTED_MODELS),
+        "platforms": sorted(import_module("vllm.platforms").builtin_platform_plugins),
+    }
+
+
+def read_parser() -> dict[str, list[typing.Any]]:
+    """Return option string → name of its action, and its choices if it has any."""
+    arguments = import_first(
+        "vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args"
+    )
+    parsers = import_first("vllm.utils.argparse_utils", "vllm.utils")
+    options = arguments.make_arg_parser(parsers.FlexibleArgumentParser())._option_string_actions
+    return {
+        name: [type(action).__name__, sorted(str(item) for item in action.choices or () if item is not None)]
+        for name, action in options.items()
+    }
+
+
+if __name__ == "__main__":
+    json.dump({"lists": read_registries(), "options": read_parser()}, sys.stdout)

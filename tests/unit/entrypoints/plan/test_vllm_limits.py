@@ -1,0 +1,214 @@
+"""What this vLLM refuses by its own lists is an error before it starts; what is only assumed is a warning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from drydock.config.project import DRYDOCK
+from drydock.lock.vllm_lists import lists_path, read_lists
+from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
+from entrypoints.core.records import ServePlan
+from entrypoints.plan import plan as command
+from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_lists import VllmLists
+from entrypoints.request.vllm_successors import SUCCESSORS
+from tests.support.hosts.models import SMOLLM2
+from tests.support.sample import PROFILE, facts
+
+
+def lists_of(version: str) -> Mapping[str, Any]:
+    known = read_lists(lists_path(DRYDOCK, "vllm", version))
+    assert known
+    return known.lists
+
+
+NEWEST = {**lists_of("0.33.0"), "packages": ["nixl", "runai-model-streamer"]}
+
+
+def plan(
+    *words: str,
+    lists: Mapping[str, Any] = NEWEST,
+    assumed: str = "",
+    accepted: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+    **model: Any,
+) -> ServePlan:
+    known = VllmLists(lists, assumed)
+    facts_of_model = SMOLLM2._replace(**model)
+    given = parse_given((facts_of_model.name, *words), env or {}, known.option_strings())
+    given = given._replace(vllm=known, accepted=accepted)
+    return command.command({**PROFILE, "vllm": "0.33.0"}, facts(), facts_of_model, given)
+
+
+def refused(*words: str, **options: Any) -> EntrypointError:
+    with pytest.raises(EntrypointError) as raised:
+        plan(*words, **options)
+    return raised.value
+
+
+def findings(made: ServePlan) -> dict[str, tuple[str, str]]:
+    return {item.id: (item.found, item.expected) for item in made.findings if item.id.startswith("PLAN-15")}
+
+
+def test_a_configuration_that_vllm_takes_has_no_finding() -> None:
+    assert findings(plan("--dtype", "bfloat16", "--max-model-len", "4k", "--limit-mm-per-prompt", '{"image": 2}')) == {}
+
+
+def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take_it() -> None:
+    old = {**lists_of("0.6.1.post1"), "rows": {"Qwen3ForCausalLM": ["cuda13.0-vllm0.33"]}}
+    error = refused(lists=old, architecture="Qwen3ForCausalLM")
+
+    assert error.code == REFUSED
+    assert error.message.startswith("architecture Qwen3ForCausalLM: vLLM 0.33.0 would refuse it")
+    assert "--target cuda13.0-vllm0.33 takes it" in error.hint
+    assert "--vllm-accepts Qwen3ForCausalLM" in error.hint
+
+
+def test_an_architecture_may_be_one_of_transformers_unless_its_list_is_known() -> None:
+    unknown = {"architecture": "NovelForCausalLM"}
+    assert findings(plan(**unknown))["PLAN-150"][0] == "architecture NovelForCausalLM"
+    assert findings(plan(lists={**NEWEST, "transformers_architectures": ["NovelForCausalLM"]}, **unknown)) == {}
+    assert refused(lists={**NEWEST, "transformers_architectures": ["Other"]}, **unknown).code == REFUSED
+    assert findings(plan("--model-impl", "transformers", **unknown)) == {}
+
+
+def test_an_architecture_that_vllm_dropped_says_until_when() -> None:
+    known = {**NEWEST, "transformers_architectures": ["Other"]}
+    assert "which vLLM had until 0.9.2" in refused(lists=known, architecture="Phi3SmallForCausalLM").message
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "gguf", "made-up"])
+def test_a_quantisation_that_this_vllm_lacks_is_refused(method: str) -> None:
+    of_model, of_flag = refused(quantization=method), refused("--quantization", method)
+
+    assert {of_model.code, of_flag.code} == {REFUSED}
+    assert method in of_model.message
+    assert f"--quantization {method}" in of_flag.message
+
+
+@pytest.mark.parametrize("method", ["compressed_tensors", "compressed-tensors", "auto-round", "fp8", "awq", ""])
+def test_names_that_vllm_translates_are_taken(method: str) -> None:
+    assert findings(plan(quantization=method)) == {}
+
+
+CONNECTOR = "--kv-transfer-config"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--distributed-executor-backend", "ray"), "ray"),
+        (("--distributed-executor-backend", "mpi"), "mpi"),
+        (("--load-format", "tensorizer"), "tensorizer"),
+        (("--load-format", "gguf"), "gguf"),
+        (("--tool-call-parser", "hermez"), "hermez"),
+        (("--reasoning-parser", "qwen33"), "qwen33"),
+        ((CONNECTOR, '{"kv_connector": "P2pNcclConnector", "kv_role": "kv_both"}'), "P2pNcclConnector"),
+        ((CONNECTOR, '{"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}'), "lmcache"),
+        (
+            (
+                CONNECTOR,
+                json.dumps(
+                    {
+                        "kv_connector": "MultiConnector",
+                        "kv_role": "kv_both",
+                        "kv_connector_extra_config": {"connectors": [{"kv_connector": "Gone"}]},
+                    }
+                ),
+            ),
+            "Gone",
+        ),
+    ],
+)
+def test_what_needs_a_package_or_a_name_that_is_not_there_is_refused_and_can_be_overruled(
+    words: tuple[str, ...], names: str
+) -> None:
+    error = refused(*words)
+    assert error.code == REFUSED
+    assert f"--vllm-accepts {names}" in error.hint
+    assert "PLAN-152" in findings(plan(*words, accepted=(names, "lmcache")))
+    assert "PLAN-150" in findings(plan(*words, assumed="of a release"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--load-format", "runai_streamer"),
+        ("--distributed-executor-backend", "mine.Executor"),
+        ("--tool-call-parser", "mine", "--tool-parser-plugin", "/p.py"),
+        (CONNECTOR, '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'),
+        (CONNECTOR, '{"kv_connector": "Mine", "kv_connector_module_path": "mine", "kv_role": "kv_both"}'),
+    ],
+)
+def test_what_is_there_or_brought_along_is_taken(words: tuple[str, ...]) -> None:
+    assert findings(plan(*words)) == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--dtype", "banana"),
+        ("--dtype", "fp8"),
+        ("--limit-mm-per-prompt", "video=5"),
+        ("--compilation-config", "{broken"),
+        ("--seed", "x"),
+        ("--kv-offloading-size", "1GB"),
+    ],
+)
+def test_a_value_that_the_parser_refuses_is_an_error_of_usage(words: tuple[str, ...]) -> None:
+    error = refused(*words)
+
+    assert error.code == USAGE
+    assert " ".join(words) in error.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "level": 3}'),
+        ("--kv-transfer-config.kv_buffer_size", "1e9"),
+        ("--max-num-batched-tokens", "8k"),
+        ("--seed", "-1"),
+        ("--enforce-eager",),
+        ("--no-enable-prefix-caching",),
+    ],
+)
+def test_a_value_that_the_parser_takes_is_taken(words: tuple[str, ...]) -> None:
+    assert findings(plan(*words)) == {}
+
+
+def test_a_variable_that_vllm_does_not_read_is_said_with_what_to_write_instead() -> None:
+    typo = plan(env={"VLLM_LOGING_LEVEL": "DEBUG"})
+    gone = plan(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"})
+
+    assert findings(typo) == {"PLAN-151": ("VLLM_LOGING_LEVEL", "VLLM_LOGGING_LEVEL")}
+    assert findings(gone) == {"PLAN-151": ("VLLM_ATTENTION_BACKEND", "use --attention-backend")}
+    assert findings(plan(env={"VLLM_LOGGING_LEVEL": "DEBUG", "OTHER": "1"})) == {}
+
+
+@pytest.mark.parametrize(("flag", "instead"), [("--task", "--runner"), ("--swap-space", "--kv-offloading-size")])
+def test_a_removed_flag_names_vllms_own_successor(flag: str, instead: str) -> None:
+    error = refused(flag, "4")
+
+    assert error.code == USAGE
+    assert instead in error.hint
+
+
+def test_what_is_not_known_is_not_refused() -> None:
+    made = plan("--dtype", "banana", lists={}, architecture="X", quantization="y", env={"VLLM_Z": "1"})
+
+    assert findings(made) == {}
+
+
+def test_each_successor_is_of_something_that_a_vllm_had_and_the_newest_lacks() -> None:
+    older = [lists_of(version) for version in ("0.6.1.post1", "0.8.0", "0.9.2", "0.11.0", "0.16.0", "0.23.0", "0.27.1")]
+    older += [lists_of(version) for version in ("0.7.2", "0.18.0", "0.29.0")]
+    once = {name for lists in older for kind in ("flags", "variables") for name in lists[kind]}
+    now = {*NEWEST["flags"], *NEWEST["variables"]}
+
+    assert SUCCESSORS.keys() - once == set()
+    assert SUCCESSORS.keys() & now == set()
