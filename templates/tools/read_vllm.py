@@ -488,8 +488,9 @@ def read_installed() -> dict[str, Any]:
     lists = read_package(Path(spec.submodule_search_locations[0]).parent)
     for group in PLUGIN_GROUPS:
         for plugin in entry_points(group=group):
-            found = importlib.util.find_spec(plugin.value.partition(":")[0].partition(".")[0])
-            for folder in (found.submodule_search_locations or ()) if found else ():
+            name = plugin.value.partition(":")[0].partition(".")[0]
+            spec = importlib.util.find_spec(name) if name != "vllm" else None  # vLLM registers plugins of its own, too
+            for folder in (spec.submodule_search_locations or ()) if spec else ():
                 add_plugin(lists, read_plugin(Path(folder)))
     names = {str(item.metadata["Name"]).lower().replace("_", "-").replace(".", "-") for item in distributions()}
     lists["packages"] = sorted(names.intersection(OPTIONAL))

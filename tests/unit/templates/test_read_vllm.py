@@ -188,7 +188,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) -> None:
-    write_package(tmp_path)
+    write_package(tmp_path, {**FILES, "tools.py": 'parser.add_argument("--of-another-program")'})
     plugin, info = tmp_path / "vllm_npu", tmp_path / "vllm_npu-1.dist-info"
     plugin.mkdir()
     (plugin / "__init__.py").write_text(
@@ -198,7 +198,7 @@ def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) ->
     )
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Runai_Model.Streamer\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[vllm.platform_plugins]\nnpu = vllm_npu:register\n")
+    (info / "entry_points.txt").write_text("[vllm.platform_plugins]\nnpu = vllm_npu:register\nown = vllm.tools:register\n")
     target = tmp_path / "out.json"
     command = [sys.executable, "-B", str(ROOT / PROGRAM), str(target)]
     subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, check=True)
@@ -206,7 +206,7 @@ def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) ->
 
     assert lists["quantisations"] == ["ascend", "awq", "fp8"]
     assert "NpuForCausalLM" in lists["architectures"]
-    assert lists["flags"]["--npu-graph"] == ""
+    assert lists["flags"].keys() == {*LISTS["flags"], "--npu-graph"}
     assert "runai-model-streamer" in lists["packages"]
 
 
