@@ -82,9 +82,12 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
     release = read_lists(lists_path(project, RELEASE, variant.vllm.version))
     if release is None:
         return None
-    return KnownLists(release.lists, f"of vLLM's release {release.version}: {variant.vllm.origin}")
+    shared = {name: release.lists[name] for name in NEVER_EXTENDED if name in release.lists}
+    return KnownLists(shared, f"of vLLM's release {release.version}: {variant.vllm.origin}")
 
 
+NEVER_EXTENDED = ("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms")
+"""Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
 PLATFORM_NAMES = {"habana": "hpu"}
 """Accelerator → vLLM's name of its platform, where that differs."""
 
