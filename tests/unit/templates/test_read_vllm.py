@@ -198,7 +198,9 @@ def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) ->
     )
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Runai_Model.Streamer\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[vllm.platform_plugins]\nnpu = vllm_npu:register\nown = vllm.tools:register\n")
+    (info / "entry_points.txt").write_text(
+        "[vllm.platform_plugins]\nnpu = vllm_npu:register\nown = vllm.tools:register\n"
+    )
     target = tmp_path / "out.json"
     command = [sys.executable, "-B", str(ROOT / PROGRAM), str(target)]
     subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, check=True)

@@ -9,7 +9,10 @@ import yaml
 
 from drydock.core.yaml_writer import write_yaml
 
-AMBIGUOUS = ["1e3", "-1e-3", ".5", "1.", "0o17", "0x1F", "y", "N", "on", "no", "null", "~", "012", "1_0", "1:30", "2024-01-01"]
+AMBIGUOUS = [
+    *("1e3", "-1e-3", ".5", "1.", "0o17", "0x1F", "y", "N"),
+    *("on", "no", "null", "~", "012", "1_0", "1:30", "2024-01-01"),
+]
 
 
 @pytest.mark.parametrize("text", [*AMBIGUOUS, ""])
