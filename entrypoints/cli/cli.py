@@ -446,7 +446,7 @@ def _bench(arguments: Arguments, env: Env) -> int:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     hub = _with_downloads(program_environment(env), _probe(arguments, env, profile)[0], profile)
     whole = hub | ({API_KEY_VARIABLE: "\n".join(keys)} if keys else {})
-    flags = read_vllm_lists(env).option_strings()
+    flags = tuple(sorted(read_vllm_lists(env).option_strings()))
     scene = benchverb.Scene(
         profile, env, whole, flags, package, say, _write, lambda planned: _plan_for(planned, env, profile)
     )

@@ -158,7 +158,9 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
             continue
         yield Refusal(value, f"{option} {value}", _closest(value, names))
     connectors = lists.names("connectors")
-    for connector in named_connectors(settings) if connectors is not None else ():
+    if connectors is None:
+        return
+    for connector in named_connectors(settings):
         if connector not in connectors:
             yield Refusal(connector, f"{KV_TRANSFER}: connector {connector}", _closest(connector, connectors))
 
