@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from packageurl import PackageURL
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 
 from drydock.attest.contents import ENVIRONMENT, ImageContents, Package
 from drydock.attest.licences import Inventory
@@ -64,8 +64,9 @@ class Component(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Return the fields that identify the package when lock and image are compared."""
-        return self.kind, self.name, self.version, self.architecture
+        """Return the fields that identify the package when lock and image are compared. 1.0 is 1.0.0 (PEP 440)."""
+        version = canonicalize_version(self.version) if self.kind == "pypi" else self.version
+        return self.kind, self.name, version, self.architecture
 
 
 def locked(variant: Variant, pins: LockedPlatform) -> tuple[Component, ...]:
@@ -110,11 +111,11 @@ def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) 
     A base image from a registry is identified by its digest: only what was added to it is compared. Files that a
     vendor's installer writes outside the environment are not listed anywhere, and not compared either.
     """
-    expected = {part.key for part in locked(variant, pins)}
+    expected = {part.key: part for part in locked(variant, pins)}
     pinned = [package for package in contents.packages if _must_be_locked(package, pins, contents)]
-    found = {component(package).key for package in pinned}
-    missing = [f"{_label(key)}: in the lock but not in the image" for key in sorted(expected - found)]
-    extra = [f"{_label(key)}: in the image but not in the lock" for key in sorted(found - expected)]
+    found = {part.key: part for part in map(component, pinned)}
+    missing = [f"{_label(expected[key])}: in the lock but not in the image" for key in sorted(expected.keys() - found)]
+    extra = [f"{_label(found[key])}: in the image but not in the lock" for key in sorted(found.keys() - expected)]
     free = variant.additions.dockerfile or any(item.install in ("run", "debs") for item in variant.supplied)
     everywhere = _base_is_locked(pins) and not free
     unlisted = (path for path in contents.unaccounted() if not _is_added(variant.additions, path))
@@ -192,6 +193,5 @@ def component(package: Package) -> Component:
     return Component(package.kind, package.name, package.version, package.architecture, within=package.within)
 
 
-def _label(key: tuple[str, str, str, str]) -> str:
-    kind, name, version, architecture = key
-    return f"{kind} {name} {version}{f' ({architecture})' if architecture else ''}"
+def _label(part: Component) -> str:
+    return f"{part.kind} {part.name} {part.version}{f' ({part.architecture})' if part.architecture else ''}"
