@@ -8,9 +8,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from entrypoints.core.redact import redact_text
 
-RETRIED = (408, 425, 429, 500, 502, 503, 504)
-"""HTTP status codes after which another attempt may succeed."""
-
 
 class Access(NamedTuple):
     """Certificates, proxies, credentials, mirrors and time limits. Holds secrets: never print it."""

@@ -42,6 +42,15 @@ class TargetError(DrydockError):
     code = 2
 
 
+class NetworkSettingsError(DrydockError):
+    """A variable or file that says how this machine reaches servers is wrong: certificates, a proxy, pip's keyring.
+
+    No subclass of InputError or FetchError: a lock records those as an input that cannot be had here.
+    """
+
+    code = 2
+
+
 class StaleError(DrydockError):
     """A generated file does not match its inputs, or was edited by hand."""
 

@@ -1,10 +1,15 @@
-"""What all HTTP clients share: passwords that stay with their server, answers in pieces and in time, errors. IO."""
+"""What all HTTP clients share: passwords that stay with their server, answers in time, attempts, errors. IO."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import email.utils
+import random
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -13,6 +18,17 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
+from drydock.core.console import log
+from drydock.core.errors import FetchError
+from drydock.core.files import parse_size
+from drydock.core.network_settings import check_request
+
+RETRIED = (408, 425, 429, 500, 502, 503, 504, 509)
+"""HTTP status codes after which another attempt may succeed. 509 (bandwidth exceeded) is in no RFC; hosts send it."""
+LONGEST_PAUSE = 60.0
+"""Seconds, even if a server asks for more."""
+NOTICEABLE_PAUSE = 5.0
+"""Seconds; a longer pause is logged."""
 PORTS = {"https": 443, "http": 80}
 LONGEST_WAIT = 120.0
 """Seconds for the header of an answer: the timeout of requests starts again with each byte, and each 100 Continue."""
@@ -55,9 +71,10 @@ class Session(requests.Session):
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a request.
 
-        Raises requests.Timeout if a header that is waited for does not end, and InvalidURL for a redirect to an invalid
-        address.
+        Raises requests.Timeout if a header that is waited for does not end, InvalidURL for a redirect to an invalid
+        address, and NetworkSettingsError for certificates or a proxy that cannot be used.
         """
+        check_request(request.url or "", options)
         if not options.get("stream"):
             return self._follow(request, options)
         answer: Future[requests.Response] = Future()
@@ -89,8 +106,75 @@ class Session(requests.Session):
             prepared_request.headers.pop("Authorization", None)
 
 
+# --- attempts -------------------------------------------------------------------------------------------------------
+
+
+TRANSIENT = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+"""Errors of requests after which another attempt may succeed."""
+
+
+class TransientRequestError(Exception):
+    """An attempt failed, but another one may succeed. Never shown to the user."""
+
+    def __init__(self, reason: str, pause: float | None = None) -> None:
+        super().__init__(reason)
+        self.pause = pause
+        """Seconds that the server requests."""
+
+
+def refuse_transient_status(response: requests.Response, server: str = "the server", message: str = "") -> None:
+    """Raise TransientRequestError for a status after which another attempt may succeed."""
+    if response.status_code in RETRIED:
+        status = f"{response.status_code} {message or response.reason or ''}".rstrip()
+        raise TransientRequestError(f"{server} answered {status}", retry_after(response))
+
+
+@contextlib.contextmanager
+def failures_named(what: str) -> Iterator[None]:
+    """Turn errors of requests into TransientRequestError where another attempt may succeed, else into FetchError."""
+    try:
+        yield
+    except requests.RequestException as error:
+        distrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+        if isinstance(error, TRANSIENT) and not distrusted:
+            raise TransientRequestError(reason(error)) from error
+        raise FetchError(f"{what}: {reason(error)}") from error
+
+
+def retry_after(response: requests.Response) -> float | None:
+    """Return the seconds that a Retry-After header asks for; it holds a number or a date (RFC 9110, 10.2.3)."""
+    value = response.headers.get("Retry-After", "").strip()
+    if (seconds := parse_size(value)) is not None:
+        return float(seconds)
+    try:
+        until = email.utils.parsedate_to_datetime(value)
+        aware = until if until.tzinfo else until.replace(tzinfo=dt.UTC)
+        return max(0.0, (aware - dt.datetime.now(dt.UTC)).total_seconds())
+    except (ValueError, OverflowError):
+        return None
+
+
+def pause_before_retry(
+    failures: int,
+    error: TransientRequestError,
+    pause: float,
+    server: str,
+    wait: Callable[[float], object] | None = None,
+) -> None:
+    """Wait as long as the server asks for, else longer after each failure: `pause` seconds at first, with jitter."""
+    seconds = pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+    seconds = min(error.pause if error.pause is not None else seconds, LONGEST_PAUSE)
+    if seconds > NOTICEABLE_PAUSE:
+        log(f"{server}: {error}; retrying in {seconds:.0f} s")
+    (wait or time.sleep)(seconds)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
 REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (requests.exceptions.InvalidURL, "an address is invalid"),
+    (requests.exceptions.InvalidSchema, "its address is neither http:// nor https://"),
     (urllib3.exceptions.ProxyError, "the proxy refused the connection"),
     (socket.gaierror, "the name of the server is not known (DNS)"),
     (ssl.SSLCertVerificationError, "this machine does not trust the server's certificate"),

@@ -26,7 +26,7 @@ from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full, parse_size
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Wanted, download
+from drydock.inputs.transfer import Wanted, download, run_patiently
 from drydock.model.locked import LockedDeb
 
 ARCHITECTURES = {
@@ -52,6 +52,8 @@ KEYRING = LockedDeb(
     sha256="f699e2f88dca05212f2a452b58475f2993cb6993dfbafb1d0205a3291eb8b4b8",
 )
 """Debian's keys, up to trixie's, for a machine without them, such as Ubuntu. Bookworm's signed archive has the hash."""
+LIMITED = re.compile(r"Failed to fetch (?P<url>https?://\S+)\s+(?P<status>\d{3})\b")
+"""How apt says that a server refuses a request."""
 MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that contains dists/ and pool/); "
     "the security archive is the same address with -security appended, unless a second address follows after a space; "
@@ -94,7 +96,7 @@ def resolve_packages(
         mirrors = read_mirrors(env)
         key = mirrors.signed_by or _keyring(Path(folder), env)
         options = _isolated(Path(folder), suite, platform, mirrors._replace(signed_by=key))
-        _apt(["apt-get", *options, "update", "--error-on=any"], FetchError)
+        _update_lists(options, env)
         simulated = _apt(["apt-get", *options, "install", "--simulate", *ALWAYS_INSTALLED, *packages], InputError)
         names = [f"{name}:{architecture}={version}" for name, version, architecture in parse_simulation(simulated)]
         return parse_packages(_apt(["apt-cache", *options, "show", *names], InputError))
@@ -361,13 +363,26 @@ def _unique(roots: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(roots))
 
 
+def _update_lists(options: Sequence[str], env: Mapping[str, str]) -> None:
+    """Fetch the lists of packages. apt asks again for what could not be fetched, without a pause. Raises FetchError."""
+    command = ["apt-get", *options, "update", "--error-on=any"]
+    _take_output(run_patiently(lambda: _run_apt(command, FetchError), LIMITED, "apt-get", access(env)), FetchError)
+
+
 def _apt(command: Sequence[str], error: type[DrydockError]) -> str:
-    """Run apt in English; raise `error` with apt's message, without the passwords of its URLs."""
+    """Return what apt prints, in English; raise `error` with apt's message, without the passwords of its URLs."""
+    return _take_output(_run_apt(command, error), error)
+
+
+def _run_apt(command: Sequence[str], error: type[DrydockError]) -> subprocess.CompletedProcess[str]:
     try:
-        result = subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
     except FileNotFoundError as missing:
         raise error(f"{command[0]} is not installed", hint=TOOL_HINT) from missing
-    if result.returncode:
-        message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
-        raise error(f"{command[0]} failed:\n{message}", hint=MIRROR_HINT if error is FetchError else "")
-    return result.stdout
+
+
+def _take_output(done: subprocess.CompletedProcess[str], error: type[DrydockError]) -> str:
+    if done.returncode:
+        message = re.sub(r"//[^/\s@]+@", "//", done.stderr).strip()
+        raise error(f"{done.args[0]} failed:\n{message}", hint=MIRROR_HINT if error is FetchError else "")
+    return done.stdout

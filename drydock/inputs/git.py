@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from drydock.config.access import redact
+from drydock.config.access import Access, redact
 from drydock.config.mirrors import git_environment, read_mirrors
 from drydock.core.commit import REPOSITORY_VARIABLES
 from drydock.core.errors import DiskFullError, FetchError, InputError
+from drydock.inputs.transfer import run_patiently
 
 TIMEOUT = 1800
 """Seconds for one git command: fetching PyTorch takes minutes on a slow connection."""
@@ -22,6 +23,8 @@ SETTINGS = (
     *("-c", "protocol.ext.allow=never", "-c", "protocol.fd.allow=never"),
 )
 """No setting of the user's may run a hook or a clean-up; no address may be a command (`ext::…`)."""
+LIMITED = re.compile(r"unable to access '(?P<url>https?://[^']+)': The requested URL returned error: (?P<status>\d{3})")
+"""How git says that a server refuses a request. The address is the one that it asked, after `insteadOf`."""
 LARGEST_ALLOCATION = str(4 << 30)
 """Bytes that git may allocate at once, so that a small pack cannot fill the memory."""
 
@@ -97,8 +100,9 @@ def run(  # noqa: PLR0913 - the last four have defaults
     command = limits.around(["git", *SETTINGS, *words])
     said = " ".join(redact(word) if "://" in word else word for word in command[-2:])
     out, err = output or subprocess.PIPE, subprocess.PIPE
-    try:
-        done = subprocess.run(
+
+    def run_once() -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
             command,
             env=env,
             cwd=cwd,
@@ -109,6 +113,9 @@ def run(  # noqa: PLR0913 - the last four have defaults
             timeout=limits.seconds,
             umask=0o022,
         )
+
+    try:
+        done = run_patiently(run_once, LIMITED, name, Access())
     except FileNotFoundError as error:
         raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
-from drydock.config.access import RETRIED, Access, redact
+from drydock.config.access import Access, redact
 from drydock.core import http
 from drydock.core.errors import FetchError, InputError
-from drydock.core.files import Pace, parse_json
-from drydock.inputs.transfer import ATTEMPTS, request_options
+from drydock.core.files import parse_json
+from drydock.inputs.transfer import read_answer
 from drydock.oci.reference import is_loopback
 
 MODELSCOPE = "modelscope:"
@@ -240,29 +239,10 @@ def _asked(url: str, name: str, reached: Access) -> dict[str, Any]:
 
 def read_small(url: str, what: str, reached: Access) -> bytes:
     """Return the body of an answer that fits into memory; ask again after an error that may pass. Raises FetchError."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return _read(url, what, reached)
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            problem = FetchError(f"{what}: {redact(url)}: {http.reason(error)}")
-        except requests.RequestException as error:
-            raise FetchError(f"{what}: {redact(url)}: {http.reason(error)}") from error
-        time.sleep(reached.pause * 2**attempt)
-    raise problem
-
-
-def _read(url: str, what: str, reached: Access) -> bytes:
-    data, pace = bytearray(), Pace(reached.patience)
-    with http.Session() as session, session.get(url, stream=True, **request_options(reached, url)) as answer:
-        if answer.status_code in RETRIED:
-            raise requests.ConnectionError(f"{answer.status_code}")
-        if not answer.ok:
-            raise _refused(answer.status_code, what, url, reached)
-        for piece in http.pieces(answer):
-            data += piece
-            if len(data) > LARGEST_ANSWER or pace.is_too_slow(len(data)):
-                raise FetchError(f"{what}: {redact(url)}: more than {LARGEST_ANSWER} bytes, or too slow")
-    return bytes(data)
+    answer = read_answer(url, what, reached, LARGEST_ANSWER)
+    if answer.status >= requests.codes.bad_request:
+        raise _refused(answer.status, what, url, reached)
+    return answer.body
 
 
 def _refused(code: int, what: str, url: str, reached: Access) -> FetchError:

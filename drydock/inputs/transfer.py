@@ -1,24 +1,32 @@
-"""Downloads files into the store: in parallel, with resume, and with a check of each hash. IO."""
+"""Downloads files into the store: in parallel, with resume, and with a check of each hash. Asks servers, too. IO.
+
+Every request is made again after an error that may pass, and after the time that the server asks for (core/http.py).
+"""
 
 from __future__ import annotations
 
+import re
+import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from io import BufferedRandom
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, AnyStr, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
 
-from drydock.config.access import RETRIED, Access, redact
+from drydock.config.access import Access, redact
 from drydock.config.mirrors import rewritten
 from drydock.core import http
 from drydock.core.console import detail, step
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.files import SLOWEST, Pace, open_regular, parse_size
+from drydock.core.http import TransientRequestError
 from drydock.inputs.store import Store
 from drydock.oci.reference import is_loopback
 
@@ -27,6 +35,7 @@ CHUNK = 1 << 16
 WORKERS = 6
 ATTEMPTS = 5
 """Attempts in a row without a new byte before a download fails."""
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 LARGEST_FILE = 32 << 30
 """Bytes of a file whose size no index names. The largest wheel has a tenth of it."""
 
@@ -40,8 +49,16 @@ class Wanted(NamedTuple):
     urls: tuple[str, ...]
 
 
-class TransientTransferError(Exception):
-    """An attempt failed, but another one may succeed. Never shown to the user."""
+class Answer(NamedTuple):
+    """An answer that fits into memory. Of an error, only the status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class UnansweredError(FetchError):
+    """A server gives no complete answer, or asks to come later, however often it is asked."""
 
 
 class Transfer(NamedTuple):
@@ -72,6 +89,11 @@ def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
         raise (GoneError if all_gone else FetchError)(*(line for problem in problems for line in problem.problems))
 
 
+def local_path(url: str) -> Path:
+    """Return the path of a file:// URL."""
+    return Path(url2pathname(urlsplit(url).path))
+
+
 def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int]:
     """Ask servers for the sizes of files, given as (key, URL); return key → bytes, without those of unknown size.
 
@@ -85,12 +107,18 @@ def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int
 def _ask_size(original: str, access: Access) -> int | None:
     url = rewritten(original, access.mirrors)
     if urlsplit(url).scheme == "file":
-        path = Path(url2pathname(urlsplit(url).path))
+        path = local_path(url)
         return path.stat().st_size if path.is_file() else None
-    try:
+
+    def ask_head() -> requests.Response:
         with http.Session() as session:
-            response = session.head(url, allow_redirects=True, stream=True, **request_options(access, url))
-    except requests.RequestException:
+            answer = session.head(url, allow_redirects=True, stream=True, **request_options(access, url))
+            http.refuse_transient_status(answer)
+            return answer
+
+    try:
+        response = ask_patiently(ask_head, "size", url, access)
+    except FetchError:
         return None  # the caller then fetches the file, which reports the error
     size = parse_size(response.headers.get("Content-Length", ""))
     if not response.ok or "Content-Encoding" in response.headers:
@@ -100,15 +128,94 @@ def _ask_size(original: str, access: Access) -> int | None:
     return size
 
 
-def status(url: str, access: Access) -> int:
+def ask_status(url: str, access: Access) -> int:
     """Return the status with which a server answers for a URL; 404 for a file that is not there.
 
-    Raises requests.RequestException without an answer.
+    Raises UnansweredError, or FetchError for an address that cannot be asked.
     """
     if urlsplit(url).scheme == "file":
-        return 200 if Path(url2pathname(urlsplit(url).path)).exists() else 404
-    with http.Session() as session, session.get(url, stream=True, **request_options(access, url)) as answer:
-        return answer.status_code
+        return 200 if local_path(url).exists() else 404
+
+    def ask_once() -> int:
+        with http.Session() as session, session.get(url, stream=True, **request_options(access, url)) as answer:
+            http.refuse_transient_status(answer)
+            return answer.status_code
+
+    return ask_patiently(ask_once, "status", url, access)
+
+
+def read_answer(
+    url: str, what: str, access: Access, at_most: int, headers: Mapping[str, str] = NO_HEADERS, query: object = None
+) -> Answer:
+    """Return an answer that fits into memory, to a GET, or to a POST of a query as JSON, which follows no redirect.
+
+    With the header Range, only part of a file is an answer: a server that sends all of it gives no body. Raises
+    UnansweredError; FetchError for an answer of more than `at_most` bytes or one that hardly arrives.
+    """
+    return ask_patiently(lambda: _read_once(url, what, access, at_most, headers, query), what, url, access)
+
+
+def _read_once(url: str, what: str, access: Access, at_most: int, headers: Mapping[str, str], query: object) -> Answer:
+    data, pace, options = bytearray(), Pace(access.patience), request_options(access, url)
+    options |= {"headers": {**options["headers"], **headers}, "stream": True, "allow_redirects": query is None}
+    with http.Session() as session, session.request("POST" if query else "GET", url, json=query, **options) as answer:
+        http.refuse_transient_status(answer)
+        wanted = answer.ok and ("Range" not in headers or answer.status_code == requests.codes.partial_content)
+        for piece in http.pieces(answer) if wanted else ():
+            data += piece
+            if len(data) > at_most or pace.is_too_slow(len(data)):
+                raise FetchError(f"{what}: {redact(url)}: more than {at_most} bytes, or too slow")
+    return Answer(answer.status_code, answer.headers, bytes(data))
+
+
+T = TypeVar("T")
+
+
+def ask_patiently(ask_once: Callable[[], T], what: str, url: str, access: Access) -> T:
+    """Ask a server again after an error that may pass, and after the time that it asks for.
+
+    Raises UnansweredError with the last status or cause, after ATTEMPTS or `access.patience` seconds without pauses;
+    FetchError for an error that another attempt would not change.
+    """
+    failures, waited = 0, 0.0
+    while True:
+        started = time.monotonic()
+        try:
+            with http.failures_named(f"{what}: {redact(url)}"):
+                return ask_once()
+        except TransientRequestError as error:
+            failures, waited = failures + 1, waited + time.monotonic() - started
+            if failures == ATTEMPTS or waited > access.patience:
+                raise UnansweredError(f"{what}: {redact(url)}: {error} (asked {failures} times)") from error
+            http.pause_before_retry(failures, error, access.pause, urlsplit(url).hostname or "")
+
+
+def run_patiently(
+    run: Callable[[], subprocess.CompletedProcess[AnyStr]], limited: re.Pattern[str], what: str, access: Access
+) -> subprocess.CompletedProcess[AnyStr]:
+    """Run a program that downloads; while a server asks it to come later, wait for that server, and run it again.
+
+    uv and git wait for seconds at most, apt not at all. `limited` finds `status` and `url` in what the program says.
+    """
+    for failures in range(1, ATTEMPTS + 1):
+        done = run()
+        refusal = _find_refusal(done, limited)
+        if refusal is None or failures == ATTEMPTS:
+            break
+        server = urlsplit(refusal["url"]).hostname or ""
+        try:
+            ask_status(refusal["url"], access)
+        except FetchError:
+            break  # the program has said which server refuses
+        refused = TransientRequestError(f"{what}: the server answered {refusal['status']}")
+        http.pause_before_retry(failures, refused, access.pause, server)
+    return done
+
+
+def _find_refusal(done: subprocess.CompletedProcess[AnyStr], limited: re.Pattern[str]) -> re.Match[str] | None:
+    text = done.stderr if isinstance(done.stderr, str) else done.stderr.decode(errors="replace")
+    refusals = limited.finditer(text) if done.returncode else ()
+    return next((refusal for refusal in refusals if int(refusal["status"]) in http.RETRIED), None)
 
 
 def _download_all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
@@ -167,18 +274,20 @@ def _with_retries(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRa
     while True:
         try:
             return _receive(transfer, wanted, url, file, pace)
-        except TransientTransferError as error:
+        except TransientRequestError as error:
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
             have = now
             if failures >= ATTEMPTS:
                 raise FetchError(f"{wanted.name} from {redact(url)}: {error}") from error
-        if transfer.stopped.wait(transfer.access.pause * 2 ** (failures - 1)):
+            server = urlsplit(url).hostname or ""
+            http.pause_before_retry(failures, error, transfer.access.pause, server, transfer.stopped.wait)
+        if transfer.stopped.is_set():
             raise FetchError(f"{wanted.name}: stopped")
 
 
 def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, pace: Pace) -> None:
-    """Append the missing bytes. Raises TransientTransferError if a retry may help, else FetchError."""
+    """Append the missing bytes. Raises TransientRequestError if a retry may help, else FetchError."""
     have, at_most = file.seek(0, 2), LARGEST_FILE if wanted.size is None else wanted.size
     if wanted.size is not None and have == wanted.size:
         return
@@ -195,7 +304,7 @@ def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom,
         if pace.is_too_slow(file.tell() - have):
             raise FetchError(f"{wanted.name} from {redact(url)}: slower than {SLOWEST} bytes in a second")
     if wanted.size is not None and file.tell() < wanted.size:
-        raise TransientTransferError(f"ended after {file.tell()} of {wanted.size} bytes")
+        raise TransientRequestError(f"ended after {file.tell()} of {wanted.size} bytes")
 
 
 def _chunks(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
@@ -205,7 +314,7 @@ def _chunks(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, 
 
 
 def _read_file(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
-    path = Path(url2pathname(urlsplit(url).path))
+    path = local_path(url)
     file.truncate(0)
     try:
         with open_regular(path) as source:
@@ -218,14 +327,9 @@ def _read_file(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes
 
 def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
     """Yield the rest of the file; if the server sends all of it, truncate the file first."""
-    try:
-        with _get(transfer, url, have) as response:
-            _check_response(response, wanted, url, file)
-            yield from http.pieces(response, CHUNK)
-    except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-        raise TransientTransferError(http.reason(error)) from error
-    except requests.RequestException as error:
-        raise FetchError(f"{wanted.name} from {redact(url)}: {http.reason(error)}") from error
+    with http.failures_named(f"{wanted.name} from {redact(url)}"), _get(transfer, url, have) as response:
+        _check_response(response, wanted, url, file)
+        yield from http.pieces(response, CHUNK)
 
 
 def _get(transfer: Transfer, url: str, have: int) -> requests.Response:
@@ -266,9 +370,8 @@ def _check_response(response: requests.Response, wanted: Wanted, url: str, file:
     have = file.seek(0, 2)
     if response.status_code == requests.codes.requested_range_not_satisfiable:
         file.truncate(0)
-        raise TransientTransferError("the server has fewer bytes than were already fetched")
-    if response.status_code in RETRIED:
-        raise TransientTransferError(f"the server answered {response.status_code} {response.reason}")
+        raise TransientRequestError("the server has fewer bytes than were already fetched")
+    http.refuse_transient_status(response)
     if not response.ok:
         gone = response.status_code in {requests.codes.not_found, requests.codes.gone}
         raise (GoneError if gone else FetchError)(

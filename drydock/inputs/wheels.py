@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import requests
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -21,10 +20,10 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from drydock.config.access import Access
 from drydock.config.mirrors import path_of
 from drydock.core.console import log, step
-from drydock.core.errors import GoneError, IndexFailedError, InputError
+from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
 from drydock.inputs.indexes import Indexes, access, page_of, pips_default, public, read_indexes, single
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, download, status
+from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, ask_status, download
 from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
@@ -280,8 +279,8 @@ def _may_have(indexes: Indexes, server_access: Access, wheel: LockedWheel) -> bo
 
 def _has_page(page: str, server_access: Access) -> bool:
     try:
-        return status(page, server_access) not in ABSENT
-    except requests.RequestException:
+        return ask_status(page, server_access) not in ABSENT
+    except FetchError:
         return True  # uv then says what is wrong
 
 

@@ -19,7 +19,8 @@ import requests
 from drydock.core import http
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.files import SLOWEST, Pace, exclusive, loads, open_regular, parse_size, read_bounded, write_atomically
-from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError
+from drydock.core.http import TransientRequestError
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""

@@ -8,11 +8,8 @@ the registry's own message.
 from __future__ import annotations
 
 import base64
-import datetime as dt
-import email.utils
 import functools
 import os
-import random
 import re
 import threading
 import time
@@ -25,20 +22,16 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 import requests
 import requests.auth
 
-from drydock.config.access import RETRIED, Access, redact
+from drydock.config.access import Access, redact
 from drydock.core import http
-from drydock.core.console import log
 from drydock.core.errors import CredentialsError, InputError, RegistryError
 from drydock.core.files import SLOWEST, loads, parse_size
+from drydock.core.http import TransientRequestError
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
 
 ATTEMPTS = 8
 """Attempts in a row without progress before a request fails."""
-LONGEST_PAUSE = 60.0
-"""Seconds, even if a server asks for more."""
-NOTICEABLE_PAUSE = 5.0
-"""Seconds; a longer pause is logged."""
 CERTIFICATES = Path("/etc/docker/certs.d")
 """HOST/ca.crt below it is the CA certificate that docker uses for a private registry
 (https://docs.docker.com/engine/security/certificates/)."""
@@ -57,15 +50,6 @@ TOO_LARGE = (
 )
 Body = Callable[[], Any]
 """Makes the request body, once for each attempt."""
-
-
-class TransientRequestError(Exception):
-    """An attempt failed, but another one may succeed. Never shown to the user."""
-
-    def __init__(self, reason: str, pause: float | None = None) -> None:
-        super().__init__(reason)
-        self.pause = pause
-        """Seconds that the server requests."""
 
 
 class HttpRequest(NamedTuple):
@@ -157,21 +141,13 @@ class Client:
                 raise self._unauthorized(request, response, unchanged=unchanged)
         if response.status_code in expected:
             return response
-        if response.status_code in RETRIED:
-            message = explain(response)
-            raise TransientRequestError(
-                f"the registry answered {response.status_code}{f' ({message})' if message else ''}",
-                _retry_after(response),
-            )
+        message = explain(response)
+        http.refuse_transient_status(response, "the registry", f"({message})" if message else "")
         raise self._refused(request, response)
 
     def pause(self, failures: int, error: TransientRequestError) -> None:
         """Wait before the next attempt: as long as the server asks for, else longer each time, with random jitter."""
-        seconds = self.access.pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-        seconds = min(error.pause if error.pause is not None else seconds, LONGEST_PAUSE)
-        if seconds > NOTICEABLE_PAUSE:
-            log(f"{self.where.host}: {error}; retrying in {seconds:.0f} s")
-        time.sleep(seconds)
+        http.pause_before_retry(failures, error, self.access.pause, self.where.host)
 
     def unanswered(self, what: str, error: TransientRequestError, failures: int, waited: float) -> RegistryError:
         """Return the error of a request that is not made again, after so many failures and seconds of waiting."""
@@ -216,7 +192,7 @@ class Client:
                 f"{self.where.host}: this machine does not trust the registry's certificate",
                 hint=f"copy its CA certificate to {CERTIFICATES / self.where.host / 'ca.crt'}",
             ) from error
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+        except http.TRANSIENT as error:
             raise TransientRequestError(http.reason(error)) from error
         except requests.RequestException as error:
             raise RegistryError(f"{self._describe(request)}: {http.reason(error)}") from error
@@ -321,7 +297,7 @@ class Client:
             )
         if not response.ok:
             raise TransientRequestError(
-                f"{server} answered {response.status_code} instead of a token", _retry_after(response)
+                f"{server} answered {response.status_code} instead of a token", http.retry_after(response)
             )
         answer = _json(response)
         token = answer.get("token") or answer.get("access_token")
@@ -429,19 +405,6 @@ def _scheme(where: Reference, *, insecure: bool) -> str:
 def _basic(credentials: Credentials) -> str:
     """Return the Authorization header for a user and password, in UTF-8 (RFC 7617)."""
     return f"Basic {base64.b64encode(f'{credentials.user}:{credentials.secret}'.encode()).decode()}"
-
-
-def _retry_after(response: requests.Response) -> float | None:
-    """Return the seconds that a Retry-After header asks for; it holds a number or a date (RFC 9110, 10.2.3)."""
-    value = response.headers.get("Retry-After", "").strip()
-    if (seconds := parse_size(value)) is not None:
-        return float(seconds)
-    try:
-        until = email.utils.parsedate_to_datetime(value)
-        aware = until if until.tzinfo else until.replace(tzinfo=dt.UTC)
-        return max(0.0, (aware - dt.datetime.now(dt.UTC)).total_seconds())
-    except (ValueError, OverflowError):
-        return None
 
 
 def _json(response: requests.Response) -> dict[str, Any]:

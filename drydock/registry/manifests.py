@@ -17,9 +17,10 @@ import requests
 
 from drydock.core.errors import CredentialsError, RegistryError
 from drydock.core.files import compact, exclusive, loads
+from drydock.core.http import TransientRequestError
 from drydock.oci import strict
 from drydock.oci.reference import DIGEST
-from drydock.registry.client import Client, HttpRequest, RefusedError, TransientRequestError
+from drydock.registry.client import Client, HttpRequest, RefusedError
 
 MANIFEST, INDEX = strict.MANIFEST, strict.INDEX
 EMPTY = "application/vnd.oci.empty.v1+json"

@@ -22,7 +22,7 @@ import requests
 from drydock.build.job import choose_platform
 from drydock.config.access import Access, redact
 from drydock.config.mirrors import DEBIAN, DEFAULT, path_of, read_mirrors, rewritten
-from drydock.core import http
+from drydock.core import http, network_settings
 from drydock.core.amounts import byte_count
 from drydock.core.console import as_lines
 from drydock.core.errors import (
@@ -35,6 +35,7 @@ from drydock.core.errors import (
     RegistryError,
 )
 from drydock.core.files import check_cache_folder
+from drydock.core.http import TransientRequestError
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.engine import daemon
@@ -45,7 +46,7 @@ from drydock.lock import lockfile
 from drydock.model.locked import LockedImageBase, LockedPlatform
 from drydock.model.variant import Variant
 from drydock.oci.reference import parse
-from drydock.registry.client import Client, HttpRequest, TransientRequestError
+from drydock.registry.client import Client, HttpRequest
 from drydock.registry.manifests import ACCEPTED
 from drydock.repo import ci_requirements
 
@@ -106,10 +107,14 @@ def worst(answers: Iterable[Diagnosis]) -> int:
 
 
 def text(answers: Sequence[Diagnosis]) -> str:
-    """Return one line for each check, and below a failure what to do."""
+    """Return one line for each check, and below a failure what to do: once, if it is the cause of several."""
     width = max(len(answer.name) for answer in answers)
     lines = [f"{a.state:5} {a.name:{width}}  {a.found}" for a in answers]
-    remedies = [f"{'':{width + 7}} → {a.remedy}".replace("\n", " ") if a.remedy else "" for a in answers]
+    causes = {(a.found, a.remedy): a for a in reversed(answers)}
+    remedies = [
+        f"{'':{width + 7}} → {a.remedy}".replace("\n", " ") if a.remedy and causes[a.found, a.remedy] is a else ""
+        for a in answers
+    ]
     return as_lines(line for pair in zip(lines, remedies, strict=True) for line in pair if line)
 
 
@@ -147,8 +152,8 @@ def _machine(project: Project, pins: LockedPlatform | None, env: Mapping[str, st
     yield Question("engine", _engine)
     yield Question("disk", lambda: _disk(pins, env))
     yield Question("mirrors", lambda: _mirrors(env))
-    yield Question("proxy", lambda: _proxy(env))
-    yield Question("certificates", lambda: _certificates(access(read_indexes(env), env)))
+    yield Question("proxy", lambda: _proxy(access(read_indexes(env), env), env))
+    yield Question("certificates", lambda: _certificates(access(read_indexes(env), env), env))
     if project.below:
         yield Question("project", lambda: _project(project), WARN)
 
@@ -189,20 +194,21 @@ def _mirrors(env: Mapping[str, str]) -> str:
     return f"{path}: {count} mirrors" if path.is_file() else f"none: there is no {path}"
 
 
-def _proxy(env: Mapping[str, str]) -> str:
-    names = [name for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy") if env.get(name)]
+def _proxy(reached: Access, env: Mapping[str, str]) -> str:
+    names = [name for name in network_settings.PROXY_VARIABLES if env.get(name)]
+    for proxy in (*(env[name] for name in names), *reached.proxies.values()):
+        network_settings.check_proxy(proxy, env)
     return ", ".join(f"{name}={redact(env[name])}" for name in names) or "none is set"
 
 
-def _certificates(reached: Access) -> str:
+def _certificates(reached: Access, env: Mapping[str, str]) -> str:
+    network_settings.check_all_certificates(env)
     path = reached.certificates or requests.utils.DEFAULT_CA_BUNDLE_PATH
-    try:
-        count = len(ssl.create_default_context(cafile=path).get_ca_certs())
-    except OSError as error:  # SSLError too
-        raise FetchError(
-            f"{path}: {error.strerror or error}", hint="set PIP_CERT and REQUESTS_CA_BUNDLE to a PEM file"
-        ) from error
-    return f"{path}: {count} authorities"
+    network_settings.check_certificates(path, env)
+    network_settings.check_client_certificate(reached.client_certificate, env)
+    if Path(path).is_dir():
+        return path
+    return f"{path}: {len(ssl.create_default_context(cafile=path).get_ca_certs())} authorities"
 
 
 def _clock(dates: Sequence[tuple[float, str]]) -> Diagnosis:

@@ -62,8 +62,15 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "endless":
             self._send(data * 3, 0)
         else:
-            start = 0 if fault == "no range" else int((self.headers["Range"] or "bytes=0-")[6:-1])
-            self._send(data, start, end=(start + len(data)) // 2 if fault == "cut" else len(data), slow=fault == "slow")
+            start, last = self._requested_range(fault)
+            whole = data[: last + 1] if last else data
+            end = (start + len(whole)) // 2 if fault == "cut" else len(whole)
+            self._send(whole, start, end=end, slow=fault == "slow", total=0 if fault == "no range" else len(data))
+
+    def _requested_range(self, fault: str) -> tuple[int, int]:
+        """Return the first byte of the range, and the last one; 0 for the end of the file."""
+        first, _, last = (self.headers["Range"] or "bytes=0-").removeprefix("bytes=").partition("-")
+        return (0, 0) if fault == "no range" else (int(first), int(last or 0))
 
     def do_HEAD(self) -> None:
         data = self.server.files.get(self.path)
@@ -71,13 +78,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data or b"")))
         self.end_headers()
 
-    def _send(self, data: bytes, start: int, *, end: int | None = None, slow: bool = False) -> None:
+    def _send(self, data: bytes, start: int, *, end: int | None = None, slow: bool = False, total: int = 0) -> None:
         if start and start >= len(data):
             self.send_error(416)
             return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        partial = start or (total and self.headers["Range"])
+        self.send_response(206 if partial else 200)
+        if partial:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{total}")
         self.send_header("Content-Length", str(len(data) - start))
         self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
         self.end_headers()

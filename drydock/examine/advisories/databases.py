@@ -6,7 +6,6 @@ The service compares versions itself. All of it comes from outside, so size and 
 from __future__ import annotations
 
 import os
-import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +17,12 @@ from urllib.parse import urlsplit
 import requests
 
 from drydock.config.mirrors import rewritten
-from drydock.core import http
-from drydock.core.errors import DrydockError, FetchError, InputError
+from drydock.core.errors import FetchError, InputError
 from drydock.core.files import open_regular, read_bounded
 from drydock.examine.advisories import osv
 from drydock.examine.advisories.record import Advisory, PinnedPackage, shown
 from drydock.inputs import indexes
-from drydock.inputs.transfer import request_options
+from drydock.inputs.transfer import UnansweredError, read_answer
 
 SERVICE = "https://api.osv.dev/v1/query"
 """https://google.github.io/osv.dev/post-v1-query/."""
@@ -32,8 +30,8 @@ LARGEST_ANSWER, MOST_PAGES = 32 << 20, 100
 """Bytes of an answer, which is OSV's own limit, and answers about one version."""
 LARGEST_RECORD = 8 << 20
 """Bytes of one record in a file."""
-PATIENCE, MOST_TIME = 20.0, 300.0
-"""Seconds without a byte, and for one answer, however slowly it comes."""
+PATIENCE = 20.0
+"""Seconds without a byte, and for all attempts of one question."""
 WORKERS = 6
 
 Answers = Mapping[PinnedPackage, "tuple[Advisory, ...] | str"]
@@ -71,7 +69,7 @@ class OsvService:
     def _answer(self, package: PinnedPackage) -> tuple[Advisory, ...] | str:
         try:
             return tuple(osv.advisory(record, package) for record in self._records(package) if not record.withdrawn)
-        except DrydockError as error:
+        except (FetchError, InputError) as error:
             return error.problems[0]
 
     def _records(self, package: PinnedPackage) -> Iterator[osv.OsvRecord]:
@@ -90,25 +88,16 @@ class OsvService:
         """Return the answer to a query. Raises FetchError, at once if the service could not be reached before."""
         if self._unreachable:
             raise FetchError(self._unreachable)
-        host, started, data = urlsplit(self._url).hostname or "", time.monotonic(), bytearray()
-        options = request_options(self._access._replace(timeout=min(self._access.timeout, PATIENCE)), self._url)
+        reached = self._access._replace(timeout=min(self._access.timeout, PATIENCE), patience=PATIENCE)
+        host = urlsplit(self._url).hostname or ""
         try:
-            with (
-                http.Session() as session,
-                session.post(self._url, json=query, stream=True, allow_redirects=False, **options) as answer,
-            ):
-                if answer.status_code != requests.codes.ok:
-                    raise FetchError(f"{host} answered {answer.status_code}")
-                for piece in http.pieces(answer):
-                    data += piece
-                    if len(data) > LARGEST_ANSWER:
-                        raise FetchError(f"{host}: an answer of more than {LARGEST_ANSWER} bytes")
-                    if time.monotonic() - started > MOST_TIME:
-                        raise FetchError(f"{host}: an answer that took more than {MOST_TIME:.0f} seconds")
-        except (requests.RequestException, OSError) as error:
-            self._unreachable = f"{host}: {type(error).__name__}"  # so that this costs one wait
-            raise FetchError(self._unreachable) from error
-        return bytes(data)
+            answer = read_answer(self._url, "OSV", reached, LARGEST_ANSWER, query=query)
+        except UnansweredError as error:
+            self._unreachable = error.problems[0]  # so that this costs one wait
+            raise
+        if answer.status != requests.codes.ok:
+            raise FetchError(f"{host} answered {answer.status}")
+        return answer.body
 
 
 class OsvFiles:

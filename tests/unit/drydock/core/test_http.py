@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import email.utils
 import io
 import socket
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +14,9 @@ import pytest
 import requests
 from requests.adapters import BaseAdapter
 
-from drydock.core.http import Session, origin, reason
+from drydock.core import http
+from drydock.core.errors import FetchError
+from drydock.core.http import Session, TransientRequestError, origin, reason
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -103,3 +108,39 @@ def test_why_a_request_failed_is_said_in_plain_words(url: str, words: str, serve
         with pytest.raises(requests.RequestException) as caught:
             session.get(url.format(**addresses), timeout=0.5)
     assert reason(caught.value) == words
+
+
+def answer(status: int, **headers: str) -> requests.Response:
+    response = requests.Response()
+    response.status_code, response.reason = status, ""
+    response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    return response
+
+
+@pytest.mark.parametrize("status", [429, 503, 509])
+def test_a_status_that_may_pass_has_the_time_that_the_server_asks_for(status: int) -> None:
+    later = email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30), usegmt=True)
+    for value, least, most in (("7", 7, 7), (later, 28, 30), (later.replace("GMT", "-0000"), 28, 30)):
+        with pytest.raises(TransientRequestError, match=f"^the server answered {status}$") as caught:
+            http.refuse_transient_status(answer(status, Retry_After=value))
+        assert least <= (caught.value.pause or 0) <= most
+    http.refuse_transient_status(answer(404))
+    http.refuse_transient_status(answer(501))
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"), [(None, 2, 4), (0.0, 0, 0), (15.0, 15, 15), (86400.0, http.LONGEST_PAUSE, 60)]
+)
+def test_the_pause_is_the_servers_or_grows(asked: float | None, least: float, most: float) -> None:
+    pauses: list[float] = []
+    http.pause_before_retry(3, TransientRequestError("busy", asked), 1.0, "r.example", pauses.append)
+    assert least <= pauses[0] <= most
+
+
+def test_only_what_may_pass_is_asked_again() -> None:
+    distrusted = requests.exceptions.SSLError(ssl.SSLCertVerificationError("self-signed"))
+    for error in (distrusted, requests.exceptions.InvalidSchema("ftp")):
+        with pytest.raises(FetchError, match=r"^page: "), http.failures_named("page"):
+            raise error
+    with pytest.raises(TransientRequestError, match="refused"), http.failures_named("page"):
+        raise requests.ConnectionError(ConnectionRefusedError())

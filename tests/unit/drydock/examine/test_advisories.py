@@ -16,7 +16,7 @@ import tasks
 from drydock.config.matrix import find as find_variant
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.errors import AdvisoryError, InputError, NotAskedError
+from drydock.core.errors import AdvisoryError, InputError, NetworkSettingsError, NotAskedError
 from drydock.examine.advisories import databases, find, osv
 from drydock.examine.advisories.databases import OsvFiles, OsvService, documents
 from drydock.examine.advisories.find import not_covered, subjects
@@ -279,11 +279,8 @@ def test_an_endless_answer_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPa
     query, database = question(ONE), OsvService()
     server.files = {query: b"{}" + b" " * 200_000}
     monkeypatch.setattr(databases, "LARGEST_ANSWER", 100_000)
-    assert database.ask([ONE])[ONE] == "127.0.0.1: an answer of more than 100000 bytes"
+    assert database.ask([ONE])[ONE] == f"OSV: {server.url}/v1/query: more than 100000 bytes, or too slow"
     monkeypatch.setattr(databases, "LARGEST_ANSWER", 1_000_000)
-    monkeypatch.setattr(databases, "MOST_TIME", -1.0)
-    assert database.ask([ONE])[ONE] == "127.0.0.1: an answer that took more than -1 seconds"
-    monkeypatch.setattr(databases, "MOST_TIME", 60.0)
     server.files = {query: listed(next_page="2"), f"{query} 2": listed(next_page="2")}
     assert database.ask([ONE])[ONE] == "the service gave more than 100 answers"
     server.redirects = {query: f"{server.url}/elsewhere"}
@@ -291,15 +288,36 @@ def test_an_endless_answer_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPa
     assert not any(path.startswith("/elsewhere") for path, *_ in server.requests)
 
 
+@pytest.mark.parametrize("status", ["429", "503", "509"])
+def test_a_busy_service_is_asked_again(status: str, server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
+    query = question(ONE)
+    server.files, server.faults = {query: listed()}, {query: [status] * 2}
+    assert OsvService().ask([ONE])[ONE] == ()
+    server.faults = {query: [status] * 99}
+    answer = OsvService().ask([ONE])[ONE]
+    assert isinstance(answer, str)
+    assert f"the server answered {status}" in answer
+
+
+def test_certificates_that_are_not_there_are_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    point_to("https://127.0.0.1:9", tmp_path, monkeypatch)
+    monkeypatch.setenv("PIP_CERT", f"{tmp_path}/none")
+    with pytest.raises(NetworkSettingsError, match=rf"PIP_CERT.*={tmp_path}/none: No such file"):
+        OsvService().ask([ONE])
+
+
 def test_an_unreachable_service_costs_one_wait_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     point_to("http://127.0.0.1:9", tmp_path, monkeypatch)
+    monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
     with pytest.raises(SystemExit) as ended:
         tasks.audit.body(None, target="cpu", advisories=True)
     assert ended.value.code == 16
     said = capsys.readouterr().out
-    assert f"not asked: 127.0.0.1: ConnectionError: {len(EVERYTHING)}: " in said
+    refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused (asked 5 times)"
+    assert f"not asked: {refused}: {len(EVERYTHING)}: " in said
     assert "\nasked: " not in said
     assert f"0 package versions checked: 0 known vulnerabilities, 0 settled; {len(EVERYTHING)} not asked" in said
 

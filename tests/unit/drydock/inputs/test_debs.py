@@ -246,6 +246,19 @@ def test_an_unknown_suite_is_an_error_whose_hint_names_the_variable(archive: dic
     assert "DRYDOCK_DEBIAN_MIRROR" in caught.value.hint
 
 
+@needs_apt
+@pytest.mark.parametrize("status", ["429", "503", "509"])
+def test_a_busy_archive_is_asked_again(
+    status: str, archive: dict[str, str], server: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
+    for suite in ("debian/dists/bookworm", "debian-security/dists/bookworm-security"):
+        server.faults[f"/{suite}/InRelease"] = [status] * 3
+        server.faults[f"/{suite}/Release"] = [status] * 3
+    debs = resolve_packages("bookworm", ["python3"], "linux/amd64", archive)
+    assert {deb.version for deb in debs} == {"1:1.0-1+deb12u1"}
+
+
 def test_a_package_that_two_archives_have_counts_once() -> None:
     stanza = "Package: bash\nVersion: 1\nArchitecture: amd64\nFilename: pool/b.deb\nSize: 4\nSHA256: " + "0" * 64
     assert len(parse_packages(f"{stanza}\n\n{stanza}\n")) == 1

@@ -14,11 +14,13 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from drydock.core.errors import FetchError, InputError
+from drydock.inputs import git as git_command
 from drydock.inputs import git_objects, source_tree, sources
 from drydock.inputs.store import Store
 from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource, LockedWheel
 from drydock.model.variant import SourceCode
+from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.git import git
 from tests.support.hashes import sha256
 from tests.support.loopback import Loopback
@@ -567,3 +569,23 @@ def packed(files: dict[str, str]) -> bytes:
                 member.type, member.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(member, io.BytesIO(text.encode()))
     return buffer.getvalue()
+
+
+@pytest.mark.parametrize("status", [429, 503, 509])
+def test_a_busy_host_is_asked_again_after_the_time_that_it_names(
+    status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("drydock.core.http.time.sleep", pauses.append)
+    refs = f"{'a' * 40}\trefs/heads/main\n".encode()
+
+    def answer(request: Seen) -> Answer:
+        if len(fake.seen) < 3:
+            return Answer(status, {"Retry-After": "7"})
+        return Answer(200, body=b"ref: refs/heads/main\n" if request.path.endswith("HEAD") else refs)
+
+    with Fake(answer) as fake:
+        words = ("ls-remote", "--end-of-options", f"http://{fake.host}/r.git", "HEAD")
+        env = git_command.network_environment({**os.environ, "HOME": str(tmp_path)})
+        assert git_command.run(words, "code", env) == f"{'a' * 40}\tHEAD\n".encode()
+    assert pauses.count(7.0) == 1

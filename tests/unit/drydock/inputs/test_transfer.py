@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,8 +22,18 @@ from drydock.core.http import Session, anonymous, origin
 from drydock.core.paths import ROOT
 from drydock.inputs import transfer as transfer_module
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import ATTEMPTS, Wanted, _auth, ask_sizes, download
-from tests.support.fake_registry import Answer, Fake
+from drydock.inputs.transfer import (
+    ATTEMPTS,
+    UnansweredError,
+    Wanted,
+    _auth,
+    ask_sizes,
+    ask_status,
+    download,
+    read_answer,
+    run_patiently,
+)
+from tests.support.fake_registry import Answer, Fake, Seen
 from tests.support.hashes import sha256
 from tests.support.waiting import wait_until
 
@@ -57,6 +68,7 @@ HALF, REST = f"bytes={len(DATA) // 2}-", f"bytes={len(DATA) * 3 // 4}-"
         (["500", "500"], [None, None, None]),
         (["503", "503"], [None, None, None]),
         (["429", "429"], [None, None, None]),
+        (["509", "509"], [None, None, None]),
     ],
 )
 def test_a_file_arrives_through_faults_and_is_resumed(
@@ -66,6 +78,62 @@ def test_a_file_arrives_through_faults_and_is_resumed(
     download(store, [wanted], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == ranges
+
+
+def limited(request: Seen) -> Answer:
+    """Refuse the first request for each path, and ask to come back after 7 seconds."""
+    first = request.path not in SEEN
+    SEEN.add(request.path)
+    return Answer(429, {"Retry-After": "7"}) if first else Answer(200, body=DATA)
+
+
+SEEN: set[str] = set()
+
+
+def test_every_way_to_ask_waits_as_long_as_the_server_says(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    SEEN.clear()
+    pauses: list[float] = []
+    monkeypatch.setattr("drydock.core.http.time.sleep", pauses.append)
+    monkeypatch.setattr(threading.Event, "wait", lambda _, seconds=None: pauses.append(seconds) or False)
+    with Fake(limited) as fake:
+        url = f"http://{fake.host}"
+        assert read_answer(f"{url}/page", "page", QUICK, len(DATA)).body == DATA
+        assert read_answer(f"{url}/query", "query", QUICK, len(DATA), query={"a": 1}).body == DATA
+        assert ask_sizes([("a", f"{url}/size")], QUICK) == {"a": len(DATA)}
+        assert ask_status(f"{url}/status", QUICK) == 200
+        download(store, [Wanted("a.whl", sha256(DATA), len(DATA), (f"{url}/a.whl",))], QUICK)
+    assert [pause for pause in pauses if pause == 7.0] == [7.0] * 5
+
+
+def test_what_refuses_to_the_end_says_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
+    with Fake(lambda _: Answer(503)) as fake:
+        expected = rf"list: http://{fake.host}/a: the server answered 503 .*\(asked {ATTEMPTS} times\)"
+        with pytest.raises(UnansweredError, match=expected):
+            read_answer(f"http://{fake.host}/a", "list", QUICK, 10)
+    with pytest.raises(UnansweredError, match="the connection was refused"):
+        ask_status("http://127.0.0.1:9/", QUICK)
+
+
+REFUSED = re.compile(r"(?P<url>http\S+) (?P<status>\d{3})")
+
+
+@pytest.mark.parametrize(("status", "runs"), [(429, 2), (503, 2), (509, 2), (404, 1)])
+def test_a_program_runs_again_once_its_server_lets_it(status: int, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("drydock.core.http.time.sleep", pauses.append)
+    with Fake(lambda _: Answer(status, {"Retry-After": "7"}) if len(fake.seen) < 3 else Answer(200)) as fake:
+        results = iter([(1, f"error: http://{fake.host}/a {status}"), (0, "")])
+        done: list[int] = []
+
+        def run() -> subprocess.CompletedProcess[str]:
+            code, text = next(results)
+            done.append(code)
+            return subprocess.CompletedProcess(["uv"], code, "", text)
+
+        run_patiently(run, REFUSED, "uv", QUICK)
+    assert len(done) == runs
+    assert pauses.count(7.0) == (2 if runs > 1 else 0)
 
 
 def test_persistent_failures_are_an_error(server: Loopback, store: Store, wanted: Wanted) -> None:

@@ -113,7 +113,7 @@ def test_transient_failures_are_retried(tmp_path: Path, status: int) -> None:
 
 def test_persistent_failures_are_an_error(tmp_path: Path) -> None:
     with Fake(lambda _: Answer(503)) as fake:
-        with pytest.raises(RegistryError, match=rf"503 \(asked {ATTEMPTS} times\)"):
+        with pytest.raises(RegistryError, match=rf"503 Service Unavailable \(asked {ATTEMPTS} times\)"):
             client(fake, tmp_path).request(REQUEST, (200,))
         assert len(fake.seen) == ATTEMPTS
 
@@ -121,7 +121,7 @@ def test_persistent_failures_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_respected(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("drydock.registry.client.time.sleep", slept.append)
+    monkeypatch.setattr("drydock.core.http.time.sleep", slept.append)
     when = email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=4), usegmt=True)
     header = {"Retry-After": "3" if form == "seconds" else when}
     with Fake(lambda _: Answer(429, header) if len(fake.seen) < 2 else Answer(200)) as fake:

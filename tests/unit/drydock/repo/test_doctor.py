@@ -13,7 +13,7 @@ import pytest
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.errors import FetchError, RegistryError
+from drydock.core.errors import FetchError, NetworkSettingsError, RegistryError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.engine import daemon
@@ -148,3 +148,26 @@ def test_a_project_whose_ci_installs_a_stranger_is_warned(tmp_path: Path) -> Non
     assert (diagnosis.state, diagnosis.found.partition(": ")[0]) == ("warn", "requirements.txt:1")
     assert "upgrade --write" in diagnosis.remedy
     assert "project" not in [each.name for each in doctor._machine(DRYDOCK, None, {})]
+
+
+def test_certificates_and_proxies_that_cannot_be_used_are_named_once(machine: Machine, tmp_path: Path) -> None:
+    proxy = "socks5h://127.0.0.1:9"
+    machine.env |= {"PIP_CERT": f"{tmp_path}/none", "SSL_CERT_FILE": f"{tmp_path}/none", "ALL_PROXY": proxy}
+    found = machine.examine()
+    missing = f"PIP_CERT and SSL_CERT_FILE={tmp_path}/none: No such file or directory"
+    assert found["certificates"].found.startswith(missing)
+    assert found["certificates"].state == found["proxy"].state == doctor.FAIL
+    assert found["proxy"].found.startswith(f"ALL_PROXY={proxy}: a SOCKS proxy needs the package PySocks")
+    again = found["certificates"]._replace(name="index")
+    assert doctor.text([found["certificates"], again]).count("→") == 1
+    assert doctor.worst(found.values()) == NetworkSettingsError.code
+
+
+def test_certificates_of_pips_own_configuration_are_checked_too(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_text(f"[global]\ncert = {tmp_path}/none\nproxy = socks5://127.0.0.1:9\n")
+    machine.env["PIP_CONFIG_FILE"] = str(tmp_path / "pip.conf")
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        machine.env.pop(name, None)
+    found = machine.examine()
+    assert found["certificates"].found.startswith(f"{tmp_path}/none: No such file")
+    assert found["proxy"].found.startswith("socks5://127.0.0.1:9: a SOCKS proxy")
