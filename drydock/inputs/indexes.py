@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -20,6 +21,7 @@ from drydock.config.access import Access
 from drydock.config.mirrors import DEFAULT, Mirrors, path_of, read_mirrors, rewritten
 from drydock.core.errors import FetchError
 from drydock.core.http import origin
+from drydock.inputs.pip_keyring import add_password
 
 SECTIONS = ("global", "download", "install", ":env:")
 """Sections of pip's configuration; later ones win."""
@@ -38,6 +40,8 @@ class Indexes(NamedTuple):
     client_certificate: str | None
     proxy: str | None
     timeout: float
+    keyring: str = "auto"
+    """Provider of passwords: auto, disabled, import or subprocess."""
 
 
 _PIP = ("-P", "-m", "pip")
@@ -49,8 +53,10 @@ def read_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
     command = [sys.executable, *_PIP, "config", "list"]
     result = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
     if result.returncode:
-        raise FetchError(f"pip config list failed:\n{result.stderr.strip()}", hint="fix pip's configuration")
-    return mirrored(parse_config(result.stdout), read_mirrors(env))
+        raise FetchError(
+            f"pip config list failed:\n{(result.stderr or result.stdout).strip()}", hint="fix pip's configuration"
+        )
+    return _with_logins(mirrored(parse_config(result.stdout), read_mirrors(env)), env)
 
 
 def parse_config(text: str) -> Indexes:
@@ -62,10 +68,11 @@ def parse_config(text: str) -> Indexes:
         find_links=_words(options.get("find-links")),
         no_index=options.get("no-index", "").lower() in ("1", "true", "yes", "on"),
         trusted_hosts=_words(options.get("trusted-host")),
-        certificates=options.get("cert") or None,
-        client_certificate=options.get("client-cert") or None,
+        certificates=_expanded(options.get("cert")),
+        client_certificate=_expanded(options.get("client-cert")),
         proxy=options.get("proxy") or None,
         timeout=float(options.get("timeout") or options.get("default-timeout") or 60),
+        keyring=options.get("keyring-provider") or "auto",
     )
 
 
@@ -79,6 +86,16 @@ def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
         main=mirror_of(indexes.main) if indexes.main else mirrors.indexes.get(DEFAULT),
         extra=tuple(map(mirror_of, indexes.extra)),
         find_links=tuple(map(mirror_of, indexes.find_links)),
+    )
+
+
+def _with_logins(indexes: Indexes, env: Mapping[str, str]) -> Indexes:
+    """Return the indexes with the passwords that pip's keyring provider gives."""
+    complete = partial(add_password, provider=indexes.keyring, env=env)
+    return indexes._replace(
+        main=complete(indexes.main) if indexes.main else None,
+        extra=tuple(map(complete, indexes.extra)),
+        find_links=tuple(map(complete, indexes.find_links)),
     )
 
 
@@ -97,7 +114,8 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
         "UV_FIND_LINKS": ",".join(indexes.find_links),
         "UV_INSECURE_HOST": " ".join(indexes.trusted_hosts),
         "UV_HTTP_TIMEOUT": str(int(indexes.timeout)),
-        "UV_HTTP_RETRIES": "1",  # each file is asked for several times in any case
+        "UV_HTTP_RETRIES": "1",  # uv is run again, after the time that the server asks for
+        "COLUMNS": "1000",  # uv breaks the lines of its errors, which are read
         "SSL_CERT_FILE": indexes.certificates,
         "SSL_CLIENT_CERT": indexes.client_certificate,
         "HTTP_PROXY": indexes.proxy,
@@ -161,6 +179,11 @@ def _options(text: str) -> dict[str, str]:
         if section in SECTIONS and SECTIONS.index(section) >= options.get(key, (0, ""))[0]:
             options[key] = (SECTIONS.index(section), str(ast.literal_eval(value)))
     return {key: value for key, (_, value) in options.items()}
+
+
+def _expanded(path: str | None) -> str | None:
+    """Return a path as pip reads it, with the home folder for `~`."""
+    return os.path.expanduser(path) if path else None  # noqa: PTH111 - keeps a path as it is otherwise
 
 
 def _words(value: str | None) -> tuple[str, ...]:
