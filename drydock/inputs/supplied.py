@@ -9,6 +9,7 @@ from drydock.config.validation import made
 from drydock.core.errors import FetchError, InputError, nearest
 from drydock.core.files import LFS_HINT, below, file_sha256, is_lfs_pointer
 from drydock.inputs.store import Store
+from drydock.inputs.wheel_contents import check_wheels, read_local_wheel
 from drydock.model.locked import LockedFile
 from drydock.model.variant import Supplied, Variant
 
@@ -29,6 +30,12 @@ def take(item: Supplied, folder: Path, store: Store) -> tuple[LockedFile, ...]:
         raise InputError(*(f"{where}: {problem}" for problem in problems), hint=item.how)
     files = sorted({path for paths in matches.values() for path in paths})
     return tuple(_add(path, store) for path in files)
+
+
+def check_pins(pins: Iterable[LockedFile], store: Store) -> None:
+    """Raise InputError for stored wheels that cannot be installed together, or whose metadata is not their name's."""
+    wheels = (pin for pin in pins if pin.filename.endswith(".whl"))
+    check_wheels([read_local_wheel(store.path(pin.sha256), pin.filename) for pin in wheels])
 
 
 def offered(items: Iterable[Supplied], folders: Sequence[Path]) -> dict[str, Path]:

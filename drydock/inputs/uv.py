@@ -19,7 +19,9 @@ from packaging.utils import canonicalize_name
 from drydock.config.validation import made
 from drydock.core.errors import IndexFailedError, InputError
 from drydock.core.files import read_bounded
-from drydock.inputs.indexes import Indexes, uv_environment
+from drydock.core.network_settings import check_certificate_folders, check_certificates, check_client_certificate
+from drydock.inputs.indexes import Indexes, access, uv_environment
+from drydock.inputs.transfer import run_patiently
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
 
@@ -29,6 +31,8 @@ UV_MACHINES = ("x86_64", "aarch64")
 
 LARGEST_PYLOCK = 64 << 20
 """Bytes of what uv resolved: names and links of every file of an index are in it."""
+REFUSED = re.compile(r"HTTP status \w+ error \((?P<status>\d{3})[^)]*\) for url\s+\((?P<url>[^)\s]+)\)")
+"""How uv says that a server refuses a request."""
 INDEX_HINT = (
     "add an index or a folder that has it to pip's configuration "
     "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
@@ -36,7 +40,8 @@ INDEX_HINT = (
 FAILED_HINT = (
     "if this index is wrong, set another in pip's configuration (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or pip.conf; "
     f"`{sys.executable} -m pip config list` prints it) or in mirrors.yaml; if it is right, check the network, proxy "
-    "and login: `./inv doctor` asks each server"
+    "and login (in the address, in ~/.netrc, or from the keyring: PIP_KEYRING_PROVIDER); `./inv doctor` asks each "
+    "server"
 )
 WHEEL_HINT = (
     "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
@@ -73,6 +78,8 @@ class ResolveRequest(NamedTuple):
     """More required packages, each with the address of the one index that it comes from."""
     prefer: tuple[tuple[str, str], ...] = ()
     """Name and version of distributions to take again where the requirements allow it."""
+    layers: tuple[tuple[str, ...], ...] = ()
+    """Distributions of each layer that names some. Two wheels of one layer must not install the same path."""
 
 
 class Candidate(NamedTuple):
@@ -84,12 +91,17 @@ class Candidate(NamedTuple):
     url: str
     sha256: str
     size: int | None = None
+    yanked: str | None = None
+    """Why the index withdrew the file, which may be empty; None if it did not."""
 
 
 def run_uv(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
-    """Run uv; raise InputError with its message, or IndexFailedError if an index does not answer or refuses."""
+    """Run uv; raise InputError with its message, or IndexFailedError if an index does not answer or refuses.
+
+    Raises NetworkSettingsError for certificates that are not there: uv goes on without them.
+    """
     if target.machine not in UV_MACHINES:
         raise InputError(f"{target.machine}: uv cannot resolve for this machine, only for {', '.join(UV_MACHINES)}")
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
@@ -102,7 +114,15 @@ def run_uv(
             output.write_text(_preferences(request))
         command = _command(Path(folder), output, target, request)
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
-        result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
+        variables = uv_environment(indexes, env)
+        check_certificates(variables.get("SSL_CERT_FILE"), env)
+        check_client_certificate(variables.get("SSL_CLIENT_CERT"), env)
+        check_certificate_folders(env)
+
+        def run_once() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+        result = run_patiently(run_once, REFUSED, "uv", access(indexes, env))
         if result.returncode:
             message = result.stderr.strip()
             if failure := failed_index(message):

@@ -18,13 +18,21 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
-from drydock.config.mirrors import path_of
+from drydock.config.mirrors import path_of, rewritten
 from drydock.core.console import log, step
 from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
+from drydock.inputs.index_pages import read_yanked
 from drydock.inputs.indexes import Indexes, access, page_of, pips_default, public, read_indexes, single
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, ask_status, download
+from drydock.inputs.transfer import WORKERS, Wanted, ask_sizes, ask_status, download, local_path
 from drydock.inputs.uv import FAILED_HINT, INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
+from drydock.inputs.wheel_contents import (
+    NoRangesError,
+    WheelContents,
+    check_wheels,
+    read_local_wheel,
+    read_remote_wheel,
+)
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
@@ -43,6 +51,8 @@ SHOWN = 3
 """Wheels that an error names, of those that were not found."""
 ABSENT = (404, 410)
 NOWHERE = "no configured index has it"
+Rank = tuple[bool, int, tuple[()] | tuple[int, str]]
+"""Of a wheel: not yanked, how well its tags fit, build number. The highest is the best."""
 
 
 def environment(python: str, platform: str, base: Base) -> Environment:
@@ -67,11 +77,20 @@ def resolve_wheels(
 ) -> tuple[LockedWheel, ...]:
     """Resolve requirements to wheels; return them sorted by name, with the hashes of the index.
 
-    Raises InputError if the resolver fails, FetchError if an index does not deliver a file that it lists.
+    Warns of a yanked file. Raises InputError if the resolver fails, for a wheel whose metadata is not its file name's,
+    and for two that install the same path; FetchError if an index does not deliver a file that it lists.
     """
     indexes = read_indexes(env)
     chosen = choose(_resolve(request, target, indexes, env), target)
-    return _pinned(chosen, store, access(indexes, env))
+    for wheel in chosen:
+        if wheel.yanked is not None:
+            reason = f": {wheel.yanked}" if wheel.yanked else ", without a reason"
+            log(f"warning: {wheel.name} {wheel.version} was yanked{reason} ({wheel.filename}); name another version")
+    server_access = access(indexes, env)
+    pins = _pinned(chosen, store, server_access)
+    with step("read wheels"):
+        check_wheels(_read_all_contents(chosen, pins, store, server_access), request.layers)
+    return pins
 
 
 def offered(request: ResolveRequest, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
@@ -172,15 +191,21 @@ def _not_found(wheels: Collection[LockedWheel]) -> str:
 
 
 def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
-    """Return the best wheel of each distribution, chosen as pip does; sorted by name."""
+    """Return the best wheel of each distribution, chosen as pip does; sorted by name.
+
+    A yanked file comes last (PEP 592); then the best tag counts, then the highest build number, and no number is the
+    lowest ("Build number" in the specification of the binary distribution format).
+    """
     ranks = {tag: rank for rank, tag in enumerate(tags(target))}
-    candidates = tuple(candidate for candidate in candidates if candidate.filename.endswith(".whl"))
-    best: dict[str, tuple[int, Candidate]] = {}
-    for candidate in candidates:
-        fits = [ranks[tag] for tag in parse_wheel_filename(candidate.filename)[3] if tag in ranks]
-        if fits and (candidate.name not in best or (min(fits), candidate) < best[candidate.name]):
-            best[candidate.name] = (min(fits), candidate)
-    missing = sorted({c.name for c in candidates} - set(best))
+    wheels = sorted((c for c in candidates if c.filename.endswith(".whl")), key=lambda wheel: wheel.filename)
+    best: dict[str, tuple[Rank, Candidate]] = {}
+    for wheel in wheels:
+        _, _, build, wheel_tags = parse_wheel_filename(wheel.filename)
+        fits = [ranks[tag] for tag in wheel_tags if tag in ranks]
+        rank = (wheel.yanked is None, -min(fits, default=0), build)
+        if fits and (wheel.name not in best or rank > best[wheel.name][0]):
+            best[wheel.name] = (rank, wheel)
+    missing = sorted({wheel.name for wheel in wheels} - set(best))
     if missing:
         raise InputError(*(f"{name}: none of its wheels fits {target}" for name in missing), hint=WHEEL_HINT)
     return tuple(best[name][1] for name in sorted(best))
@@ -223,6 +248,34 @@ def _locked(candidate: Candidate, size: int) -> LockedWheel:
         size=size,
         sha256=candidate.sha256,
     )
+
+
+def _read_all_contents(
+    candidates: Sequence[Candidate], pins: Sequence[LockedWheel], store: Store, server_access: Access
+) -> tuple[WheelContents, ...]:
+    """Read what wheels contain. One whose server sends no ranges is fetched into the store, which a build needs anyway.
+
+    Raises FetchError or InputError.
+    """
+    with ThreadPoolExecutor(WORKERS) as pool:
+        contents = list(pool.map(partial(_read_contents, store, server_access), candidates, (pin.size for pin in pins)))
+    whole = [wheel for wheel, content in zip(candidates, contents, strict=True) if content is None]
+    download(store, [Wanted(wheel.filename, wheel.sha256, None, (wheel.url,)) for wheel in whole], server_access)
+    fetched = (read_local_wheel(store.path(wheel.sha256), wheel.filename) for wheel in whole)
+    return (*(content for content in contents if content), *fetched)
+
+
+def _read_contents(store: Store, server_access: Access, candidate: Candidate, size: int) -> WheelContents | None:
+    """Read what a wheel contains; None if its server sends no ranges."""
+    url = rewritten(candidate.url, server_access.mirrors)
+    if store.has(candidate.sha256, size):
+        return read_local_wheel(store.path(candidate.sha256), candidate.filename)
+    if url.startswith("file:"):
+        return read_local_wheel(local_path(url), candidate.filename)
+    try:
+        return read_remote_wheel(url, candidate.filename, size, server_access)
+    except NoRangesError:
+        return None
 
 
 def _platforms(target: Environment) -> Iterator[str]:
@@ -287,6 +340,16 @@ def _has_page(page: str, server_access: Access) -> bool:
 # --- one index for a package ----------------------------------------------------------------------------------------
 
 
+def _list_candidates(
+    request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str], chosen: Collection[str] = ()
+) -> tuple[Candidate, ...]:
+    """Return the files that requirements resolve to, and which of them are yanked, except of packages in `chosen`."""
+    candidates = run_uv(request, target, indexes, env)
+    names = {candidate.name for candidate in candidates} - set(chosen)
+    yanked = read_yanked(sorted(names), indexes, access(indexes, env))
+    return tuple(c._replace(yanked=yanked.get(c.name, {}).get(c.filename)) for c in candidates)
+
+
 def _resolve(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
@@ -310,7 +373,7 @@ def _resolve(
         overrides=tuple(_at(line, chosen) for line in request.overrides),
         explicit=tuple(explicit),
     )
-    return tuple(chosen.get(found.name, found) for found in run_uv(pinned, target, indexes, env))
+    return tuple(chosen.get(found.name, found) for found in _list_candidates(pinned, target, indexes, env, chosen))
 
 
 def _from_first_place(
@@ -328,7 +391,7 @@ def _from_first_place(
     said = ""
     for place in (*single(indexes), public(indexes, index.url, env)):
         try:
-            return choose(run_uv(request, target, place, env), target), place
+            return choose(_list_candidates(request, target, place, env), target), place
         except (InputError, IndexFailedError) as error:
             said = error.problems[0]
     wanted = ", ".join(request.requirements)

@@ -97,6 +97,7 @@ def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, t
         built=tuple(name for name in excluded if name in built),
         public=variant.indexes,
         prefer=kept.preferred(),
+        layers=tuple(layer.distributions for layer in variant.layers),
     )
     own = resolve.named(variant.indexes, variant.build_requirements)
     build = ResolveRequest(variant.build_requirements, public=own, prefer=kept.preferred(building=True))
@@ -211,7 +212,9 @@ def _supplied(
 ) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
     for item in place.variant.supplied:
         if item.name in folders:
-            yield item.name, supplied.take(item, folders[item.name], place.store)
+            files = supplied.take(item, folders[item.name], place.store)
+            supplied.check_pins(files, place.store)
+            yield item.name, files
         elif item.name in pinned:
             yield item.name, pinned[item.name]
         else:

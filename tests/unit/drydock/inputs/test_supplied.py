@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def test_matching_files_are_pinned_and_stored(folder: Path, store: Store) -> Non
     assert [pin.filename for pin in pins] == ["TopsRider_1.run", "a.whl", "b.whl"]
     assert sorted(path.name for path in context.iterdir()) == ["TopsRider_1.run", "a.whl", "b.whl"]
     assert (context / "a.whl").read_text() == "a.whl"
+
+
+def test_supplied_wheels_are_read_when_they_are_locked(
+    tmp_path: Path, store: Store, make_wheel: Callable[..., tuple[str, bytes]]
+) -> None:
+    (tmp_path / "TopsRider_1.run").write_text("installer")
+    (tmp_path / "a-1.0-py3-none-any.whl").write_bytes(make_wheel("a", "1.0")[1])
+    supplied.check_pins(supplied.take(TOPSRIDER, tmp_path, store), store)
+    (tmp_path / "b-1.0+vendor-py3-none-any.whl").write_bytes(make_wheel("b", "1.0")[1])
+    with pytest.raises(InputError, match=r"b-1\.0\+vendor-py3-none-any\.whl: its METADATA has version 1\.0"):
+        supplied.check_pins(supplied.take(TOPSRIDER, tmp_path, store), store)
 
 
 def test_every_pattern_without_a_match_is_named_with_a_hint(store: Store, tmp_path: Path) -> None:

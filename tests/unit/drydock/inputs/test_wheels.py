@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import io
 import os
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
+from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError, NetworkSettingsError
 from drydock.inputs.store import Store
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest, parse_pylock
 from drydock.inputs.wheels import (
@@ -41,12 +43,13 @@ class Site:
         self.env = {**kept, "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": f"{server.url}/simple",
                     "UV_CACHE_DIR": str(folder / "uv"), "NO_PROXY": "127.0.0.1"}  # fmt: skip
 
-    def publish(self, *files: Wheel, index: str = "simple") -> None:
-        """Put files on an index."""
+    def publish(self, *files: Wheel, index: str = "simple", yanked: str | None = None) -> None:
+        """Put files on an index, withdrawn for a reason if one is given."""
+        mark = "" if yanked is None else f' data-yanked="{yanked}"'
         for name, data in files:
             page = f"/{index}/{name.partition('-')[0].replace('_', '-')}/"
             self.server.files[f"/{index}/files/{name}"] = data
-            link = f'<a href="/{index}/files/{name}#sha256={sha256(data)}">{name}</a>\n'
+            link = f'<a href="/{index}/files/{name}#sha256={sha256(data)}"{mark}>{name}</a>\n'
             self.server.files[page] = self.server.files.get(page, b"") + link.encode()
 
     def resolve(self, *requirements: str, target: Environment = TARGET, **more: Any) -> tuple[LockedWheel, ...]:
@@ -89,6 +92,25 @@ def test_the_wheel_that_fits_best_is_chosen() -> None:
         "numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl",
     ]
     assert choose(map(_candidate, names), TARGET)[0].filename == names[2]
+
+
+def test_of_the_same_tags_the_highest_build_number_is_chosen() -> None:
+    builds = ["", "-2", "-10", "-9x", "-10a"]
+    names = [f"numpy-2.0{build}-cp311-cp311-manylinux_2_28_x86_64.whl" for build in builds]
+    for count, expected in ((1, ""), (2, "-2"), (3, "-10"), (4, "-10"), (5, "-10a")):
+        chosen = choose(map(_candidate, reversed(names[:count])), TARGET)[0]
+        assert chosen.filename == f"numpy-2.0{expected}-cp311-cp311-manylinux_2_28_x86_64.whl"
+    better = "numpy-2.0-cp311-cp311-manylinux_2_34_x86_64.whl"
+    assert choose(map(_candidate, (*names, better)), TARGET)[0].filename == better
+
+
+@pytest.mark.parametrize("reason", ["broken kernels", ""])
+def test_a_yanked_file_is_chosen_only_if_no_other_one_fits(reason: str) -> None:
+    best = _candidate("numpy-2.0-1-cp311-cp311-manylinux_2_28_x86_64.whl")._replace(yanked=reason)
+    usable = _candidate("numpy-2.0-py3-none-any.whl")
+    foreign = _candidate("numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl")
+    assert choose([best, usable, foreign], TARGET) == (usable,)
+    assert choose([best, foreign], TARGET) == (best,)
 
 
 def test_no_fitting_wheel_is_an_error_with_a_hint() -> None:
@@ -158,6 +180,84 @@ def test_requirements_become_pins_that_can_be_fetched(site: Site) -> None:
     assert not site.store.has(sha256(lib[1]))
     site.fetch(*wheels)
     assert site.store.path(sha256(lib[1])).read_bytes() == lib[1]
+
+
+def test_a_yanked_file_is_left_for_another_one_of_its_version(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.publish(site.wheel("app", "1.0", tag="cp311-cp311-manylinux_2_28_x86_64"), yanked="broken kernels")
+    site.publish(site.wheel("app", "1.0"), site.wheel("app", "0.9"))
+    for requirement in ("app", "app==1.0"):
+        assert [wheel.filename for wheel in site.resolve(requirement)] == ["app-1.0-py3-none-any.whl"]
+    assert "yanked" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("reason", "said"), [("a security hole", ": a security hole"), ("", ", without a reason")])
+def test_a_yanked_version_that_is_pinned_is_taken_with_a_warning(
+    reason: str, said: str, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.publish(site.wheel("app", "1.1"), yanked=reason)
+    site.publish(site.wheel("app", "1.0"))
+    assert site.versions("app") == {"app": "1.0"}
+    assert site.versions("app==1.1") == {"app": "1.1"}
+    warning = f"warning: app 1.1 was yanked{said} (app-1.1-py3-none-any.whl)"
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(warning)]
+
+
+def test_wheels_of_one_layer_are_read_before_they_are_pinned(site: Site) -> None:
+    one, two = site.wheel("one", "1.0"), site.wheel("two", "1.0")
+    site.publish(_with_file(one, "shared.py"), _with_file(two, "shared.py"))
+    with pytest.raises(InputError, match=r"one-1\.0-py3-none-any\.whl and two-1\.0-py3-none-any\.whl: each installs"):
+        site.resolve("one", "two")
+    assert site.versions("one", "two", layers=(("one",), ())) == {"one": "1.0", "two": "1.0"}
+
+
+def test_a_wheel_whose_metadata_has_another_version_is_refused(site: Site) -> None:
+    _, data = site.wheel("app", "1.0")
+    for name in ("app-1.0+cu130-py3-none-any.whl", "app-1.0.0-py3-none-any.whl"):
+        site.publish((name, data))
+    with pytest.raises(InputError, match=r"app-1\.0\+cu130-py3-none-any\.whl: its METADATA has version 1\.0, expected"):
+        site.resolve("app==1.0+cu130")
+    assert [wheel.filename for wheel in site.resolve("app<1.0.1", "app!=1.0+cu130")] == ["app-1.0.0-py3-none-any.whl"]
+
+
+def test_a_wheel_whose_server_sends_no_ranges_is_fetched_at_once(site: Site) -> None:
+    app = site.wheel("app", "1.0")
+    site.publish(app)
+    site.server.faults["/simple/files/app-1.0-py3-none-any.whl"] = ["no range"] * 99
+    assert site.versions("app") == {"app": "1.0"}
+    assert site.store.has(sha256(app[1]))
+
+
+@pytest.mark.parametrize("status", ["429", "503", "509"])
+def test_an_index_that_is_busy_is_asked_again(status: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
+    site.publish(site.wheel("app", "1.0"))
+    site.server.faults["/simple/app/"] = [status] * 5
+    assert site.versions("app") == {"app": "1.0"}
+
+
+def test_an_index_that_stays_busy_is_named_with_its_status(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
+    site.publish(site.wheel("app", "1.0"))
+    site.server.faults["/simple/app/"] = ["429"] * 99
+    with pytest.raises(IndexFailedError, match="429 Too Many Requests"):
+        site.resolve("app")
+
+
+def test_certificates_that_are_not_there_are_an_error_before_uv_goes_on_without(site: Site, tmp_path: Path) -> None:
+    site.publish(site.wheel("app", "1.0"))
+    for name in ("PIP_CERT", "PIP_CLIENT_CERT", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        env = {key: value for key, value in site.env.items() if key not in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+        with pytest.raises(NetworkSettingsError, match=f"{name}={tmp_path}/none: "):
+            resolve_wheels(ResolveRequest(("app",)), TARGET, site.store, {**env, name: f"{tmp_path}/none"})
+
+
+def _with_file(wheel: Wheel, path: str) -> Wheel:
+    """Return a wheel with one more file, whose content is the wheel's name."""
+    name, data = wheel
+    buffer = io.BytesIO(data)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr(path, name)
+    return name, buffer.getvalue()
 
 
 def test_a_source_distribution_is_pinned_without_building_it(site: Site, tmp_path: Path) -> None:
