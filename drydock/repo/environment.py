@@ -66,8 +66,15 @@ TASKS = {
     "DRYDOCK_BUILDER_ID, GITHUB_WORKFLOW_REF, CI_CONFIG_REF_URI": "the [builder](publish.md#provenance)",
     "CI": "`true`: pin nothing, as with `--locked`",
     "DOCKER_CONFIG, DOCKER_AUTH_CONFIG": "docker's folder with credentials, and credentials themselves",
-    "HTTPS_PROXY, https_proxy, HTTP_PROXY, http_proxy, NO_PROXY, no_proxy": "proxies, if pip's configuration has none",
-    "REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "certificate authorities, if pip's configuration has none",
+    "HTTPS_PROXY, https_proxy, HTTP_PROXY, http_proxy, ALL_PROXY, all_proxy, NO_PROXY, no_proxy": (
+        "[proxies](lock.md#certificates-and-proxies), if pip's configuration has none"
+    ),
+    "REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE, SSL_CERT_DIR": (
+        "[certificate authorities](lock.md#certificates-and-proxies), if pip's configuration has none"
+    ),
+    "PIP_CERT, PIP_CLIENT_CERT, SSL_CLIENT_CERT, PIP_PROXY, PIP_KEYRING_PROVIDER": (
+        "certificates, proxy and [keyring](lock.md#credentials) of indexes and registries"
+    ),
     "HF_ENDPOINT, HF_TOKEN, MODELSCOPE_DOMAIN": "for models of hubs; `run` passes those of Hugging Face on",
     "HF_HOME, HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, MODELSCOPE_CACHE": "caches of models that `entrypoint` looks into",
     "VLLM_API_KEY": "the key that clients of `run` must send",
