@@ -261,9 +261,7 @@ def render(_: Context, target: str = "", check: bool = False, profile: bool = Fa
         for variant, pins in pinned:
             row_record.check(here(), variant, pins)
     else:
-        written = [path for variant, pins in pinned for path in row_record.write(here(), variant, pins)]
-        report(written, json=json)
-        row_record.say_additions(here(), [variant for variant, _ in pinned], written)
+        report(row_record.write_rows(here(), pinned), json=json)
 
 
 @verb(

@@ -14,7 +14,7 @@ _OTHER_IN_1_2 = re.compile(
 (YAML 1.2.2, 10.3.2; https://yaml.org/type/bool.html)."""
 
 
-class _Dumper(yaml.SafeDumper):
+class _TextDumper(yaml.SafeDumper):
     pass
 
 
@@ -22,9 +22,9 @@ def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, '"' if _OTHER_IN_1_2.fullmatch(value) else None)
 
 
-_Dumper.add_representer(str, _represent_text)
+_TextDumper.add_representer(str, _represent_text)
 
 
 def write_yaml(*documents: Any) -> str:
     """Return documents in the order of their keys, without line breaks in texts."""
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
+    return yaml.dump_all(documents, Dumper=_TextDumper, sort_keys=False, width=1000, allow_unicode=True)

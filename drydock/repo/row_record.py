@@ -105,7 +105,14 @@ def write(project: Project, variant: Variant, lock: Lock, *, upgraded: bool = Fa
     return written
 
 
-def say_additions(project: Project, variants: Sequence[Variant], written: Sequence[Path]) -> None:
+def write_rows(project: Project, locked: Sequence[tuple[Variant, Lock]]) -> list[Path]:
+    """Write the files of rows, and say how many of drydock's own rows got some; return the files that changed."""
+    written = [path for variant, lock in locked for path in write(project, variant, lock)]
+    _say_additions(project, [variant for variant, _ in locked], written)
+    return written
+
+
+def _say_additions(project: Project, variants: Sequence[Variant], written: Sequence[Path]) -> None:
     """Say that the project's additions gave drydock's own rows files in the project, and how to limit that."""
     settings, own = read_settings(project), row_ids.own_rows(project) if project.below else set()
     folders = {path.parent.name for path in written}

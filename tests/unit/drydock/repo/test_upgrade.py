@@ -160,7 +160,13 @@ class Two:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a drydock with rows for processors only."""
     folder = tmp_path_factory.mktemp("drydock")
-    for name in ("templates/cpu", "templates/host.yaml", "templates/base.Dockerfile.j2", f"images/{PARENT}"):
+    for name in (
+        "templates/cpu",
+        "templates/tools",
+        "templates/host.yaml",
+        "templates/base.Dockerfile.j2",
+        f"images/{PARENT}",
+    ):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (folder / name).parent.mkdir(exist_ok=True)
         copy(ROOT / name, folder / name)
@@ -528,11 +534,8 @@ def test_additions_that_give_drydocks_rows_files_are_said_with_how_to_limit_them
 ) -> None:
     def render() -> str:
         variants = read_matrix(acme.project)
-        locked = [each for each in variants if lockfile.path_of(acme.project, each.id).is_file()]
-        written = [
-            path for each in locked for path in row_record.write(acme.project, each, lock_of(acme.project, each.id))
-        ]
-        row_record.say_additions(acme.project, locked, written)
+        locked = [row for row in variants if lockfile.path_of(acme.project, row.id).is_file()]
+        row_record.write_rows(acme.project, [(row, lock_of(acme.project, row.id)) for row in locked])
         return capsys.readouterr().err
 
     assert render() == ""
