@@ -59,6 +59,7 @@ IMAGE_OTHERS = {
 TASKS = {
     "DRYDOCK_CACHE, XDG_CACHE_HOME, HOME": "[where downloads and images are kept](build.md#cache-folders)",
     "DRYDOCK_PROJECT": "the folder of [your project](project.md), as `--project`",
+    "SUDO_UID": "for root: the user whose [projects](project.md#which-project-is-used) are found as well, set by sudo",
     "DRYDOCK_MIRRORS, XDG_CONFIG_HOME": "the file with [mirrors](lock.md#mirrors)",
     "DRYDOCK_DEBIAN_MIRROR, DRYDOCK_DEBIAN_KEYRING, DRYDOCK_SNAPSHOT_ARCHIVE": "[Debian's archives](lock.md)",
     "DRYDOCK_FOUNDATIONS": "repository of [foundations](build.md#foundations-in-a-registry), as `--foundations`",

@@ -28,9 +28,7 @@ TASKS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout without requirements, and a tasks.py that prints its arguments."""
     folder = tmp_path_factory.mktemp("a checkout")
-    for name in ("inv", "drydock/__init__.py", "drydock/core/__init__.py", "drydock/core/ownership.py"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / "inv", folder)
     (folder / "requirements.txt").write_text("# nothing\n")
     (folder / "tasks.py").write_text(TASKS)
     return folder
@@ -68,15 +66,17 @@ def test_an_incomplete_environment_is_created_again(checkout: Path) -> None:
     assert "inv: creating" in inv(checkout, "matrix").stderr
 
 
-def test_an_environment_that_others_can_write_to_is_not_run(checkout: Path) -> None:
+@pytest.mark.parametrize("part", [".", "bin", "lib/python3.*/site-packages"])
+def test_an_environment_that_others_can_write_to_is_created_again(checkout: Path, part: str) -> None:
     inv(checkout, "matrix")
-    packages = next((checkout / ".venv" / "lib").glob("python3.*/site-packages"))
-    packages.chmod(0o777)
-    refused = inv(checkout, "matrix")
-    packages.chmod(0o755)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert f"inv: error: {packages}: every user can write to it" in refused.stderr
-    assert f"remove {checkout}/.venv" in refused.stderr
+    (folder,) = (checkout / ".venv").glob(part) if part != "." else [checkout / ".venv"]
+    (folder / "planted").touch()
+    folder.chmod(0o775)
+    again = inv(checkout, "matrix")
+    assert (again.returncode, again.stdout) == (0, '["matrix"]\n')
+    assert "inv: creating" in again.stderr
+    assert not (folder / "planted").exists()
+    assert inv(checkout, "matrix").stderr == ""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to other users")
@@ -87,6 +87,7 @@ def test_an_environment_of_another_user_is_not_run(checkout: Path) -> None:
     os.chown(checkout / ".venv", 0, -1)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert f"inv: error: {checkout}/.venv: uid 65534 owns it" in refused.stderr
+    assert f"remove {checkout}/.venv" in refused.stderr
 
 
 def test_modules_of_the_current_folder_are_not_run_while_it_is_made(checkout: Path, tmp_path: Path) -> None:
