@@ -36,11 +36,16 @@ def read_version(python: Path) -> tuple[int, ...]:
         ) from error
 
 
-def interpreter_of(python: Path) -> Path:
-    """Return the interpreter of an environment of another Python, with what requirements.txt pins.
+def interpreter_of(name: str | Path) -> Path:
+    """Return the interpreter of an environment of another Python, which a path or a name in PATH names.
 
-    Raises InputError for a Python that is too old, and if the packages cannot be had.
+    The environment has what requirements.txt pins. Raises InputError for a Python that is missing or too old, and if
+    the packages cannot be had.
     """
+    path = shutil.which(name)
+    if not path:
+        raise InputError(f"--python {name}: not found", hint="name a Python in PATH, or the path of one")
+    python = Path(path)
     version = read_version(python)
     if version < OLDEST:
         shown = ".".join(map(str, version))
@@ -48,11 +53,3 @@ def interpreter_of(python: Path) -> Path:
     purpose = f"what requirements.txt pins, for {python}"
     request = EnvironmentRequest(purpose, "pythons", ROOT / "requirements.txt", python, with_pip=True)
     return prepare_environment(request) / "bin" / "python"
-
-
-def find_python(name: str) -> Path:
-    """Return the path of a Python that the user named by a path, or by a name in PATH. Raises InputError."""
-    path = shutil.which(name)
-    if not path:
-        raise InputError(f"--python {name}: not found", hint="name a Python in PATH, or the path of one")
-    return Path(path)

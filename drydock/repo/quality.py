@@ -72,7 +72,7 @@ def run_tests(
         raise InputError("--record: proofs are of the checkout", hint="leave --installed out")
     if not (kind or wheel or python):
         lint(root)
-    interpreter = other_pythons.interpreter_of(other_pythons.find_python(python)) if python else Path(sys.executable)
+    interpreter = other_pythons.interpreter_of(python) if python else Path(sys.executable)
     selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
     with installed.environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder):
