@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+
+import pytest
 
 from drydock.build import build
 from tests.support.started_containers import run_container
@@ -13,7 +16,9 @@ UID = 10001
 
 
 def copied(warm: Path, to: Path) -> Path:
-    """Copy a cache folder, without downloads, for the image's own user."""
+    """Copy a cache folder, without downloads, for the image's own user; skips the test where that is not allowed."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to the image's user")
     shutil.copytree(warm, to, ignore=shutil.ignore_patterns("hub"))
     for path in (to, *to.rglob("*")):
         shutil.chown(path, UID, 0)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
+from drydock.repo.other_pythons import distribution_python
+from tests.support.other_users import only_root, reachable_folder
 
 WITHOUT_LOCKS = """
 import errno, fcntl, os, runpy, sys
@@ -21,6 +23,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs a program as on a file system without locks."""
+NOBODY = 65534
 TASKS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
 
@@ -53,6 +56,28 @@ def test_a_complete_environment_is_not_changed(checkout: Path) -> None:
     again = inv(checkout, "matrix", "--json")
     assert again.stderr == ""
     assert again.stdout == '["matrix", "--json"]\n'
+
+
+@only_root
+@pytest.mark.skipif(distribution_python("") is None, reason="no Python that every user can run")
+@pytest.mark.parametrize("made_by_root", [".venv", "the checkout"])
+def test_where_root_ran_first_it_says_whose_folder_is_in_the_way(checkout: Path, made_by_root: str) -> None:
+    with reachable_folder() as folder:
+        shutil.copytree(checkout, folder / "co", ignore=shutil.ignore_patterns(".venv"))
+        (folder / "co").chmod(0o755)
+        if made_by_root == ".venv":
+            os.chown(folder / "co", NOBODY, NOBODY)
+            (folder / "co" / ".venv").mkdir()
+        command = ["/usr/bin/python3", str(folder / "co" / "inv"), "matrix"]
+        done = subprocess.run(
+            command, cwd=folder, check=False, capture_output=True, text=True, user=NOBODY, group=NOBODY, extra_groups=[]
+        )
+        place = folder / "co" / ".venv" if made_by_root == ".venv" else folder / "co"
+    assert (done.returncode, done.stdout) == (1, "")
+    problem, _, hint = done.stderr.partition("\n\nhint: ")
+    assert problem.startswith(f"inv: error: {place} belongs to the user root")
+    assert "\n" not in problem
+    assert "as root: " in hint
 
 
 def test_an_incomplete_environment_is_created_again(checkout: Path) -> None:
