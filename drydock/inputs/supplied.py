@@ -33,7 +33,7 @@ def take(item: Supplied, folder: Path, store: Store) -> tuple[LockedFile, ...]:
 
 
 def check_pins(pins: Iterable[LockedFile], store: Store) -> None:
-    """Raise InputError for stored wheels that cannot be installed together, or whose metadata is not their name's."""
+    """Raise InputError for stored wheels whose metadata is not their file name's; warn of two with the same path."""
     wheels = (pin for pin in pins if pin.filename.endswith(".whl"))
     check_wheels([read_local_wheel(store.path(pin.sha256), pin.filename) for pin in wheels])
 

@@ -79,7 +79,7 @@ class ResolveRequest(NamedTuple):
     prefer: tuple[tuple[str, str], ...] = ()
     """Name and version of distributions to take again where the requirements allow it."""
     layers: tuple[tuple[str, ...], ...] = ()
-    """Distributions of each layer that names some. Two wheels of one layer must not install the same path."""
+    """Distributions of each layer that names some. Two wheels of one layer should not share a path."""
 
 
 class Candidate(NamedTuple):

@@ -22,6 +22,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from drydock.config.access import Access
+from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import open_regular
 from drydock.inputs.transfer import read_answer
@@ -35,8 +36,8 @@ SHOWN = 3
 PREFIX = {"purelib": "site-packages/", "platlib": "site-packages/", "scripts": "bin/", "data": ""}
 """Folder below NAME.data → where its files are installed, relative to the environment. Both libs are one folder."""
 SHARED_HINT = (
-    "they are installed in parallel, so either may win, and the image is not reproducible: leave one out (the stack's "
-    "`exclude`), or name one in another of the stack's `layers`: the later layer then wins"
+    "the wheels of a layer are installed in parallel, so either may win, and the image may not be reproducible: leave "
+    "one out (the stack's `exclude`), or name one in another of the stack's `layers`: the later layer then wins"
 )
 
 
@@ -196,9 +197,10 @@ def _read_scripts(text: str) -> dict[str, str]:
 
 
 def check_wheels(wheels: Sequence[WheelContents], layers: Sequence[Sequence[str]] = ()) -> None:
-    """Raise InputError for wheels whose name or version is not their file's, or that install one path.
+    """Raise InputError for wheels whose name or version is not their file's; warn of two that install the same path.
 
-    `layers` has the distributions of each layer that names some; all others are in one layer.
+    `layers` has the distributions of each layer that names some; all others are in one layer. A shared path is no
+    error: flashinfer-python and torch-c-dlpack-ext both install a build_backend.py that nothing imports.
     """
     if problems := [problem for wheel in wheels for problem in _metadata_problems(wheel)]:
         hint = (
@@ -210,8 +212,8 @@ def check_wheels(wheels: Sequence[WheelContents], layers: Sequence[Sequence[str]
     groups: dict[int, list[WheelContents]] = {}
     for wheel in wheels:
         groups.setdefault(numbers.get(canonicalize_name(wheel.name), -1), []).append(wheel)
-    if problems := [problem for group in groups.values() for problem in _shared_path_problems(group)]:
-        raise InputError(*problems, hint=SHARED_HINT)
+    for problem in (problem for group in groups.values() for problem in _shared_path_problems(group)):
+        log(f"warning: {problem}: {SHARED_HINT}")
 
 
 def _metadata_problems(wheel: WheelContents) -> Iterator[str]:

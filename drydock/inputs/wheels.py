@@ -77,8 +77,8 @@ def resolve_wheels(
 ) -> tuple[LockedWheel, ...]:
     """Resolve requirements to wheels; return them sorted by name, with the hashes of the index.
 
-    Warns of a yanked file. Raises InputError if the resolver fails, for a wheel whose metadata is not its file name's,
-    and for two that install the same path; FetchError if an index does not deliver a file that it lists.
+    Warns of a yanked file, and of two wheels of a layer that install the same path. Raises InputError if the resolver
+    fails, and for a wheel whose metadata is not its file name's; FetchError if an index does not deliver a file.
     """
     indexes = read_indexes(env)
     chosen = choose(_resolve(request, target, indexes, env), target)
