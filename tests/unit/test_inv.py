@@ -75,7 +75,7 @@ def test_where_root_ran_first_it_says_whose_folder_is_in_the_way(checkout: Path,
         place = folder / "co" / ".venv" if made_by_root == ".venv" else folder / "co"
     assert (done.returncode, done.stdout) == (1, "")
     problem, _, hint = done.stderr.partition("\n\nhint: ")
-    assert problem.startswith(f"inv: error: {place} belongs to the user root")
+    assert problem.startswith(f"inv: error: {place}: uid 0 owns it")
     assert "\n" not in problem
     assert "as root: " in hint
 
