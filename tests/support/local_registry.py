@@ -165,7 +165,7 @@ class LocalRepository:
         profile = render.profile_text(self.variant).encode()
         own = {f"opt/drydock/entrypoints/{name}": data for name, data in Project(self.root).entrypoint.items()}
         filler = hashlib.shake_128(self._salt.encode()).digest(self._size)
-        own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm-flags.json": filler}
+        own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm.json": filler}
         return [_debian(pins.base), site, own]
 
     def _alias(self) -> dict[str, bytes]:

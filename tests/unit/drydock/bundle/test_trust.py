@@ -51,7 +51,7 @@ class Sender:
 
 
 def other_flags(layers: list[dict[str, bytes]], _: dict[str, Any]) -> None:
-    layers[2]["opt/drydock/vllm-flags.json"] = b"other flags"
+    layers[2]["opt/drydock/vllm.json"] = b"other flags"
 
 
 @pytest.fixture
