@@ -164,7 +164,8 @@ def test_a_retired_row_names_the_one_that_replaces_it(write: Callable[..., Path]
 
 
 def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
-    state = State(locked=False, unresolved=("base",), proof="packages", date="2026-11-21", digest="sha256:1")
+    proven = {"proof": "packages", "date": "2026-11-21", "earlier_proof": "", "reproduced": False}
+    state = State(locked=False, unresolved=("base",), digest="sha256:1", **proven)
     assert describe(find(read_matrix(Project(write())), "cpu"), state) == {
         "id": "cpu-new",
         "accelerator": "cpu",
@@ -181,6 +182,8 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         "unresolved": ["base"],
         "proof": "packages",
         "date": "2026-11-21",
+        "earlier_proof": "",
+        "reproduced": False,
         "digest": "sha256:1",
     }
 
@@ -398,7 +401,8 @@ def test_a_row_is_supported_until_a_day_and_check_warns_after_it(write: Callable
     assert (check.fact, check.operator, check.expected) == ("kernel.clock", "lte", 1814399999)  # 2027-06-30T23:59:59Z
     assert render.labels(old)["io.drydock.support"] == "until 2027-06-30, then cpu-new"
     assert "io.drydock.support" not in render.labels(new)
-    assert describe(old, State(locked=False, unresolved=(), proof="none", date="", digest=""))["support"]
+    unlocked = State(False, (), proof="none", date="", earlier_proof="", reproduced=False, digest="")
+    assert describe(old, unlocked)["support"]
 
 
 def test_recommendations_are_added_to_what_is_inherited(write: Callable[..., Path]) -> None:
