@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     urls: tuple[str, ...]
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An answer that fits into memory. Of an error, only the status."""
 
     status: int
@@ -146,7 +146,7 @@ def ask_status(url: str, access: Access) -> int:
 
 def read_answer(
     url: str, what: str, access: Access, at_most: int, headers: Mapping[str, str] = NO_HEADERS, query: object = None
-) -> Answer:
+) -> HttpAnswer:
     """Return an answer that fits into memory, to a GET, or to a POST of a query as JSON, which follows no redirect.
 
     With the header Range, only part of a file is an answer: a server that sends all of it gives no body. Raises
@@ -155,7 +155,9 @@ def read_answer(
     return ask_patiently(lambda: _read_once(url, what, access, at_most, headers, query), what, url, access)
 
 
-def _read_once(url: str, what: str, access: Access, at_most: int, headers: Mapping[str, str], query: object) -> Answer:
+def _read_once(
+    url: str, what: str, access: Access, at_most: int, headers: Mapping[str, str], query: object
+) -> HttpAnswer:
     data, pace, options = bytearray(), Pace(access.patience), request_options(access, url)
     options |= {"headers": {**options["headers"], **headers}, "stream": True, "allow_redirects": query is None}
     with http.Session() as session, session.request("POST" if query else "GET", url, json=query, **options) as answer:
@@ -165,7 +167,7 @@ def _read_once(url: str, what: str, access: Access, at_most: int, headers: Mappi
             data += piece
             if len(data) > at_most or pace.is_too_slow(len(data)):
                 raise FetchError(f"{what}: {redact(url)}: more than {at_most} bytes, or too slow")
-    return Answer(answer.status_code, answer.headers, bytes(data))
+    return HttpAnswer(answer.status_code, answer.headers, bytes(data))
 
 
 T = TypeVar("T")

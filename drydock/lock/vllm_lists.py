@@ -22,7 +22,6 @@ from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.files import dumps, loads
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
-from drydock.inputs.wheels import environment, fetch_sdists, fetch_wheels, resolve_sdist
 from drydock.lock.lockfile import path_of, read_previous
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.record import Record, dump
@@ -150,6 +149,8 @@ def _update_from_wheel(
     known = read_lists(path)
     if known and wheel.sha256 in known.files:
         return None
+    from drydock.inputs.wheels import environment, fetch_wheels  # noqa: PLC0415 - reading lists needs no server
+
     target = environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
     lists = read_program(project).read_package(store.path(wheel.sha256))
@@ -160,6 +161,8 @@ def _update_from_release(project: Project, variant: Variant, store: Store, env: 
     """Read the source distribution of the release, whose lists are assumed."""
     if lists_path(project, RELEASE, variant.vllm.version).is_file():
         return None
+    from drydock.inputs.wheels import environment, fetch_sdists, resolve_sdist  # noqa: PLC0415 - as above
+
     target = environment("3.12", variant.platforms[0], variant.base)
     sdist = resolve_sdist(f"{RELEASE}=={variant.vllm.version}", target, store, env)
     fetch_sdists([sdist], target, store, env)

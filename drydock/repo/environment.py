@@ -57,6 +57,7 @@ IMAGE_OTHERS = {
     "ROCR_VISIBLE_DEVICES, TPU_ACCELERATOR_TYPE, ZE_FLAT_DEVICE_HIERARCHY": "which devices a driver shows, and how",
 }
 TASKS = {
+    "PYTHONUTF8": "set by drydock for itself where the locale is not UTF-8",
     "DRYDOCK_CACHE, XDG_CACHE_HOME, HOME": "[where downloads and images are kept](build.md#cache-folders)",
     "DRYDOCK_PROJECT": "the folder of [your project](project.md), as `--project`",
     "SUDO_UID": "for root: the user whose [projects](project.md#which-project-is-used) are found as well, set by sudo",

@@ -92,7 +92,8 @@ def targets(text: str) -> list[str]:
 def test_a_target_that_a_text_names_exists(variant: Variant) -> None:
     named = {target for text in words(variant) for target in targets(text)}
 
-    assert [target for target in named if not any(each.answers_to(target) for each in VARIANTS)] == []
+    rows = named - {"auto"}  # the row that fits this machine
+    assert [target for target in rows if not any(each.answers_to(target) for each in VARIANTS)] == []
 
 
 def test_targets_are_found_in_a_text() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
@@ -44,7 +45,9 @@ def test_a_digest_that_nobody_knows_is_null() -> None:
 
 
 def test_a_registry_gives_the_digest_of_a_tag_and_why_it_gives_none(capsys: pytest.CaptureFixture[str]) -> None:
-    data = b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []}'
+    entry = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": f"sha256:{'1' * 64}", "size": 1}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
+    data = json.dumps(index).encode()
     answers = {
         "/v2/vendor/base/manifests/1": Answer(200, {"Content-Type": "application/vnd.oci.image.index.v1+json"}, data)
     }

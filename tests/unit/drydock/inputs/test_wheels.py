@@ -370,7 +370,8 @@ def test_an_index_that_refuses_is_named_and_not_asked_for_each_wheel(status: int
     assert lost == f"not found: {wheels[0][0]}, {wheels[1][0]}, {wheels[2][0]} and 6 more wheels"
     assert "pip config list" in caught.value.hint
     asked = [path for path, *_ in site.server.requests]
-    assert max(map(asked.count, asked)) <= 4  # all indexes together and each one alone, each twice
+    most = 8 if status == 503 else 4  # all indexes together and each one alone, each twice; a busy server once more
+    assert max(map(asked.count, asked)) <= most
 
 
 def test_wheels_that_no_index_knows_are_not_looked_for_one_by_one(
