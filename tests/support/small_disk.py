@@ -17,7 +17,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """Mount a tmpfs of a size such as 16m on a folder; skips the test where that is not allowed."""
     folder.mkdir(exist_ok=True)
-    if LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={size}".encode()):
+    if LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={size},mode=0700".encode()):
         pytest.skip(f"only root can mount a small disk to fill: {os.strerror(ctypes.get_errno())}")
     try:
         yield folder
