@@ -136,7 +136,7 @@ def _find_first_word(arguments: Sequence[str]) -> str:
 
 
 def _run_tasks(tasks: Collection, arguments: Sequence[str]) -> None:
-    """Answer, or check the words and let invoke run their tasks. Raises InputError."""
+    """Answer, or check the words and let invoke start their tasks. Raises InputError."""
     contexts = {name: context for context in tasks.to_contexts() for name in (context.name or "", *context.aliases)}
     for word in arguments:
         if not word.isprintable() and re.search("[\ud800-\udfff]", word):  # how Python keeps bytes that are no text
