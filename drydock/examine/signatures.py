@@ -12,7 +12,7 @@ HINT = "do not run this image; contact its publisher"
 MOST_CHECKED = 20
 """Documents of one type whose signature is checked: anyone may attach more."""
 NO_SIGNATURE = "no signatures found"
-"""What cosign says if nobody has signed a digest."""
+"""What cosign says if no one has signed a digest."""
 
 
 def require_trust(trust: signing.Trust, verb: str, *, unsigned: bool) -> None:
@@ -66,7 +66,7 @@ class Signatures:
     def check_documents(self, where: Reference, platform: str, listed: Sequence[tuple[str, str]]) -> None:
         """Check the signatures of documents: artifact type and digest of each.
 
-        Raises UntrustedError for the first that is wrong. Of one beside a signed one of its type, as scanners attach
+        Raises UntrustedError for the first that is wrong. Of one next to a signed one of its type, as scanners attach
         them, it says so.
         """
         for kind, artifact in listed:
@@ -97,7 +97,7 @@ def _of_someone_else(
     where: Reference, platform: str, kind: str, artifact: str, error: UntrustedError
 ) -> UntrustedError:
     name = documents.FILE_NAMES[kind]
-    text = f"{platform}: someone attached a document of type {kind} beside the signed {name} of the publisher, who did"
+    text = f"{platform}: someone attached a document of type {kind} next to the signed {name} of the publisher, who did"
     hint = (
         "scanners attach such documents; the image and the publisher's own are signed. If it is a scanner's, remove it"
         f" (`oras manifest delete {where.at(artifact)}`) and verify again; else do not run this image"

@@ -31,7 +31,7 @@ IMAGE = {
         "`1`: trust everyone who can write to the volume; see [Whose files are used](caches.md#whose-files-are-used)"
     ),
     "DRYDOCK_ALLOWED_HOSTS": (
-        "names, with commas, by which [a server without a key](run.md#who-can-connect) is asked, besides this machine's"
+        "names, with commas, by which [a server without a key](run.md#who-can-connect) is asked too, such as a proxy's"
     ),
     "DRYDOCK_INSECURE_HUB": "`1`: send the hub's token over plain http to another machine",
     "DRYDOCK_GROUP_SECRET": "the secret with which [several hosts](container.md#several-hosts) sign",

@@ -200,7 +200,7 @@ def test_a_document_that_a_scanner_attached_is_named_as_that(signed: Signed) -> 
     for number in range(2):
         signed.repository.refer(manifest, documents.BOM, b'{"scan": %d}' % number, "sbom.json")
         text = signed.refused()
-        assert "someone attached a document of type application/spdx+json beside the signed sbom.spdx.json" in text
+        assert "someone attached a document of type application/spdx+json next to the signed sbom.spdx.json" in text
         assert "scanners attach such documents" in text
         assert "contact its publisher" not in text
 

@@ -1,7 +1,7 @@
 """What the bills of materials of an image in a registry list, to look it up as what a lock pins. IO.
 
 The bill names Debian packages as they are installed. Advisories are about source packages of a release, which the lock
-that is attached beside it names.
+that is attached too names.
 """
 
 from __future__ import annotations
