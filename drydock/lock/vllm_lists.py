@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tarfile
+import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -139,6 +141,9 @@ def update_lists(
     except (FetchError, InputError) as error:
         log(f"{variant.id}: vLLM's own lists were not read: {error.problems[0]}")
         return []
+    except (SyntaxError, tarfile.TarError, zipfile.BadZipFile) as error:  # such as a file for a newer Python
+        log(f"{variant.id}: vLLM's own lists were not read: {error}")
+        return []
     return [path for path in changed if path]
 
 
@@ -193,16 +198,22 @@ def read_program(project: Project) -> ModuleType:
 def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> dict[str, list[str]]:
     """Return what a row's vLLM lacks, architecture or quantisation → rows of the same accelerator that take it."""
     rows: dict[str, list[str]] = {}
-    for other in read_matrix(project):
-        if other.accelerator != variant.accelerator or other.id == variant.id or not other.serves:
-            continue
-        lock = read_previous(path_of(project, other.id))
-        lists = find_lists(project, other, lock, other.platforms[0])
-        if lists is None:
-            continue
-        for kind in ("architectures", "quantisations"):
-            for name in sorted({*lists.lists.get(kind, ())} - {*known.lists.get(kind, ())}):
-                rows.setdefault(name, []).append(other.id)
+    for row, lists in _lists_of_rows(project, variant.accelerator).items():
+        for kind in ("architectures", "quantisations") if row != variant.id else ():
+            for name in sorted({*lists.get(kind, ())} - {*known.lists.get(kind, ())}):
+                rows.setdefault(name, []).append(row)
+    return rows
+
+
+@lru_cache(maxsize=16)
+def _lists_of_rows(project: Project, accelerator: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return row → lists, of an accelerator. Read once: `size` and topologies plan for hundreds of hosts."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    for variant in read_matrix(project):
+        if variant.accelerator == accelerator and variant.serves:
+            lock = read_previous(path_of(project, variant.id))
+            lists = find_lists(project, variant, lock, variant.platforms[0])
+            rows |= {variant.id: lists.lists} if lists else {}
     return rows
 
 
