@@ -9,13 +9,13 @@ import pytest
 
 from drydock.attest import documents, signing
 from drydock.config.access import Access
+from drydock.core import http
 from drydock.core.errors import CredentialsError, InputError, RegistryError, TagError
 from drydock.inputs import model_images
 from drydock.oci.reference import parse
 from drydock.publish import model as publishing
 from drydock.publish.push import PublishOptions
 from drydock.publish.repository import Repository
-from drydock.registry import client
 from tests.support.models import FILES, write
 from tests.support.servers import FaultyProxy, Registry
 
@@ -52,7 +52,7 @@ def test_an_unsteady_network_changes_nothing(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write(tmp_path / "m", {**FILES, "c.safetensors": bytes(range(256)) * 4000})
-    monkeypatch.setattr(client, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(http, "LONGEST_PAUSE", 0.01)
     proxy = FaultyProxy(registry.port, 0.2, seed=3)
     try:
         pushed = push(folder, f"{proxy.host}/own/unsteady")

@@ -90,7 +90,7 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
     with pulled(done.image) as image:
         ran = run(image, write_model(tmp_path / "model"), "serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec",
                   "--model", MODEL)  # fmt: skip
-        assert ran.returncode == 0, ran.stderr[-2000:]
+        assert ran.code == 0, ran.stderr[-2000:]
         argv = json.loads(ran.stdout.splitlines()[-1])["argv"]
         assert argv[argv.index("--model") + 1] == MODEL
     tag = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
