@@ -77,7 +77,7 @@ def profile_text(variant: Variant) -> str:
 
 def profile(variant: Variant) -> Profile:
     """Return what the entrypoint needs to know about its own image."""
-    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": _python(variant)}
+    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": vllm_interpreter(variant)}
     return Profile.model_validate(part(ResolvedServing, variant) | own)
 
 
@@ -165,7 +165,7 @@ def steps(variant: Variant) -> Steps:
         labels=_labels(variant),
         user=Quoted("USER 0:0" if variant.base.kind == "image" else ""),
         stage="runtime" if variant.builds else "foundation",
-        python=_python(variant),
+        python=vllm_interpreter(variant),
         venv=_venv(variant),
         within=Quoted(f"{quoting.sh(variant.interpreter)} -BS /tools/environment.py run " if variant.setup else ""),
         installers=tuple(_installers(variant)),
@@ -223,7 +223,8 @@ def _tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def _python(variant: Variant) -> str:
+def vllm_interpreter(variant: Variant) -> str:
+    """Return the path of the Python in which the image's vLLM is installed."""
     return PYTHON if variant.installs else variant.interpreter
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from drydock.build import build
 from drydock.build.job import Job, committed_digest
+from drydock.build.render import vllm_interpreter
 from drydock.config.project import FILE
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
@@ -26,6 +27,7 @@ from drydock.core.files import link_or_copy
 from drydock.core.paths import cache_home
 from drydock.core.process import in_ci
 from drydock.engine import daemon
+from drydock.engine.run_container import run_to_end
 from drydock.lock import lockfile, proof
 from drydock.model.additions import Additions
 from drydock.model.locked import LockedFoundation, LockedImage
@@ -68,6 +70,7 @@ def verify(job: Job, *, builder: str | None = None, recording: bool = False, fro
         job.project.check_writable(f"images/{job.variant.id}/lock.json")
     fresh = recording and not oci.sound(job.foundation)  # both builds must show the digest of the foundation
     first = build.build(job, builder=builder, hash_kept=True, no_cache=fresh)
+    import_vllm(job, first.image)
     committed_below = job.committed_foundation if from_foundation else None
     shared = committed_below is not None and _digest(job.foundation) == committed_below
     log(f"{first.digest}: now building again {'on the same foundation' if shared else 'without cache'}")
@@ -130,15 +133,29 @@ def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
     lockfile.write_own(job.project, changed)
     if below:
-        _prove_reproduced(job, below)
+        _prove_foundation(job, below)
 
 
-def _prove_reproduced(job: Job, foundation: str) -> None:
-    """Write into the variant's proof that two builds gave the same foundation."""
+def import_vllm(job: Job, image: str) -> None:
+    """Import vLLM in an image, unless that was shown of its foundation. Raises BuildError with vLLM's last line.
+
+    A build reads vLLM's files and imports nothing, so a package that is missing or damaged would be seen at the start.
+    """
+    shown = proof.read_proof(job.project, job.variant.id) or proof.Proof()
+    evidence = shown.foundation.get(proof.IMPORTED)
+    if not job.variant.serves or (evidence and evidence.inputs_sha256 == job.foundation_key):
+        return
+    log(f"{job.variant.id}: importing vLLM, once for this foundation")
+    run_to_end(image, (vllm_interpreter(job.variant), "-c", "import vllm"), network_mode="none")
+
+
+def _prove_foundation(job: Job, foundation: str) -> None:
+    """Write into the variant's proof that two builds gave the same foundation, and that vLLM imports in it."""
     command = f"./inv verify --target {job.variant.id} --record"
     shown = proof.read_proof(job.project, job.variant.id) or proof.Proof()
     evidence = proof.make_evidence(job.project, digest=foundation, inputs_sha256=job.foundation_key, tests=(command,))
-    foundations = proof.replace_evidence(shown.foundation, {proof.REPRODUCED: evidence})
+    kinds = (proof.REPRODUCED, *((proof.IMPORTED,) if job.variant.serves else ()))
+    foundations = proof.replace_evidence(shown.foundation, dict.fromkeys(kinds, evidence))
     proof.write_proof(job.project, job.variant.id, shown.model_copy(update={"foundation": foundations}))
 
 

@@ -29,6 +29,10 @@ REPRODUCED = "reproduced"
 """Shown of a foundation in addition to its tier: two builds without cache had the same digest."""
 
 
+IMPORTED = "imported"
+"""Shown of a foundation in addition to its tier: vLLM and what it needs import in it, without a device."""
+
+
 class Evidence(Record):
     """The tests of one run that passed, and what they tested."""
 

@@ -1,5 +1,6 @@
 """What each version of vLLM says of itself: templates/vllm/DISTRIBUTION-VERSION.json, which rows share. IO.
 
+The model types of the library transformers, without which vLLM reads no config.json, are read in the same way.
 `lock` reads the files of a locked wheel, once for each version, with the program that also reads an installed vLLM
 while an image is built (templates/tools/read_vllm.py). Nothing of vLLM is imported or executed, and nothing is read
 before its hash was checked. A vLLM that is compiled from source, or that comes with a base image, has no locked wheel:
@@ -35,6 +36,8 @@ FILE = "vllm.json"
 PROGRAM = "templates/tools/read_vllm.py"
 RELEASE = "vllm"
 """Distribution of vLLM's own releases."""
+TRANSFORMERS = "transformers"
+"""Distribution of the library that reads config.json."""
 
 
 class VllmLists(Record):
@@ -63,12 +66,16 @@ def lists_path(project: Project, distribution: str, version: str) -> Path:
 
 def locked_vllm(variant: Variant, lock: Lock) -> dict[str, LockedWheel]:
     """Return platform → the locked wheel that contains the package vllm; without platforms that lock none."""
+    return _locked_wheels(lock, variant.vllm.distribution)
+
+
+def _locked_wheels(lock: Lock, distribution: str) -> dict[str, LockedWheel]:
     return {
         platform: wheel
         for platform, pins in lock.platforms.items()
         for layer in pins.layers.values()
         for wheel in layer
-        if wheel.name == variant.vllm.distribution
+        if wheel.name == distribution
     }
 
 
@@ -79,7 +86,8 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
         known = read_lists(lists_path(project, wheel.name, wheel.version))
         if known and wheel.sha256 in known.files and _is_built_in(variant, known.lists):
             optional = read_program(project).OPTIONAL
-            return KnownLists(_with_packages(known.lists, variant, lock.platforms[platform], optional), "")
+            lists = {**known.lists, **_model_types(project, lock, platform)}
+            return KnownLists(_with_packages(lists, variant, lock.platforms[platform], optional), "")
     release = read_lists(lists_path(project, RELEASE, variant.vllm.version))
     if release is None:
         return None
@@ -87,7 +95,16 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
     return KnownLists(shared, f"of vLLM's release {release.version}: {variant.vllm.origin}")
 
 
-NEVER_EXTENDED = ("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms")
+def _model_types(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
+    """Return the list of the locked transformers; empty if none is locked, or it was not read."""
+    wheel = _locked_wheels(lock, TRANSFORMERS).get(platform)
+    known = read_lists(lists_path(project, wheel.name, wheel.version)) if wheel else None
+    return known.lists if known and wheel and wheel.sha256 in known.files else {}
+
+
+NEVER_EXTENDED = (
+    *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
+)
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
 PLATFORM_NAMES = {"habana": "hpu"}
 """Accelerator → vLLM's name of its platform, where that differs."""
@@ -134,8 +151,9 @@ def update_lists(
         return []
     store = store or default_store(env)
     wheels = locked_vllm(variant, lock)
+    read_from = (*wheels.items(), *_locked_wheels(lock, TRANSFORMERS).items())
     try:
-        changed = [_update_from_wheel(project, variant, platform, wheels[platform], store, env) for platform in wheels]
+        changed = [_update_from_wheel(project, variant, platform, wheel, store, env) for platform, wheel in read_from]
         if len(wheels) < len(lock.platforms):
             changed.append(_update_from_release(project, variant, store, env))
     except (FetchError, InputError) as error:
@@ -158,7 +176,11 @@ def _update_from_wheel(
 
     target = environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
-    lists = read_program(project).read_package(store.path(wheel.sha256))
+    program, file = read_program(project), store.path(wheel.sha256)
+    if wheel.name == TRANSFORMERS:
+        lists = {"transformers_types": program.read_model_types(file) or []}
+    else:
+        lists = program.read_package(file)
     return _write(project, wheel, lists, known)
 
 
@@ -219,4 +241,5 @@ def _lists_of_rows(project: Project, accelerator: str) -> Mapping[str, Mapping[s
 
 def list_every(project: Project) -> Iterable[VllmLists]:
     """Return the lists of all versions that were read."""
-    return (lists for path in project.glob(f"{FOLDER}/*.json") if (lists := read_lists(path)))
+    paths = (path for path in project.glob(f"{FOLDER}/*.json") if not path.name.startswith(f"{TRANSFORMERS}-"))
+    return (lists for path in paths if (lists := read_lists(path)))

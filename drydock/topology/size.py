@@ -36,6 +36,8 @@ _ADDRESS = "192.0.2.1"
 _SPLIT = {"--tensor-parallel-size": "tp", "--pipeline-parallel-size": "pp", "--data-parallel-size": "dp"}
 _EXPERTS, _SEQUENCES = "--enable-expert-parallel", "--max-num-seqs"
 _SEVERITIES = ("FAIL", "UNKNOWN", "WARN", "INFO")
+NOT_CONFIRMED = "PLAN-150"
+"""That no list confirms that this vLLM takes the model: who buys hardware for it needs more than that."""
 _OF_CLIENTS = "PLAN-092"
 """That a server has no key says nothing of a machine."""
 
@@ -129,6 +131,9 @@ def size_of(empty: Capacity, ask: Ask) -> Capacity:
             because = because or error.problems[0]
             break  # another number of machines does not help
         else:
+            doubt = next((finding for finding in plan["findings"] if finding["id"] == NOT_CONFIRMED), None)
+            if doubt:
+                return empty._replace(because=f"{doubt['found']}: {doubt['text']}")
             return _served(empty, plan, count)
     return empty._replace(because=because, is_too_small=is_too_small)
 

@@ -161,6 +161,9 @@ def choose_dtype(case: EnflameCase) -> Value:
     if case.schemes and not (case.model.geometry and case.model.geometry.experts):
         because = "the vendor's quantised kernels compute in float16 (W4A16, W8A16)"
         return Value("float16", because, ("bfloat16: the vendor does not run quantised models in it",))
+    unstable = case.given.vllm.refuse_float16(case.model.model_type)
+    if unstable:
+        return Value("bfloat16", f"vLLM refuses float16 for {case.model.model_type}: {unstable}", ("float16: refused",))
     if not _is_listed(case):
         unlisted = case.model.architecture or "this model"
         return Value("float16", f"the vendor's usual type; {TABLE} does not contain {unlisted}")

@@ -32,7 +32,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **chosen.values,
         **_executor(chosen, thresholds),
         **_visible(facts, chosen, given),
-        **_dtype(profile, chosen, thresholds),
+        **_dtype(profile, chosen, thresholds, given.vllm.refuse_float16(model.model_type)),
     }
     return Decision(values, (*chosen.findings, *_notices(chosen, model, given, thresholds)), uses=chosen.uses)
 
@@ -81,9 +81,14 @@ def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
 # --- type -----------------------------------------------------------------------------------------------------------
 
 
-def _dtype(profile: Mapping[str, Any], chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
-    """Choose float16 if bfloat16 gives wrong results; otherwise the stack's type, or the model's type."""
+def _dtype(profile: Mapping[str, Any], chosen: Fit, thresholds: Thresholds, unstable: str) -> dict[str, Value]:
+    """Choose float16 if bfloat16 gives wrong results; otherwise the stack's type, or the model's type.
+
+    `unstable` is why vLLM refuses float16 for the model, whatever the stack says; empty if it does not.
+    """
     without_bfloat16 = [device for device in chosen.devices if not computes_bfloat16(device, thresholds)]
+    if not without_bfloat16 and unstable:
+        return {DTYPE: Value("bfloat16", f"vLLM refuses float16 for this model: {unstable}", ("float16: refused",))}
     if not without_bfloat16 and any(item["setting"] == DTYPE for item in profile["settings"]):
         return {}
     if not without_bfloat16:

@@ -64,6 +64,8 @@ class Config(NamedTuple):
     """The first of `architectures`; empty if there is none."""
     family: str
     """`model_type` of the language model."""
+    model_type: str
+    """`model_type` of the whole file, by which vLLM and transformers choose the configuration class."""
     dtype: str
     """The type in which the weights are stored; empty if the file does not name it."""
     modalities: tuple[str, ...]
@@ -96,6 +98,7 @@ def parse_config(outer: Table) -> Config:
         quantization=_quantization(outer, text),
         architecture=architecture,
         family=str(text.get("model_type") or outer.get("model_type") or ""),
+        model_type=str(outer.get("model_type") or ""),
         dtype=str(next(filter(None, types), "")),
         modalities=modalities or (("audio",) if architecture in SPEECH else ()),
         layer_kinds=() if pattern else tuple(map(str, as_list(text, "layer_types") or as_list(text, _BLOCKS))),

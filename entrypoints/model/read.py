@@ -7,6 +7,7 @@ the hub. If neither answers, the model is unknown, and the plan says so.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
@@ -119,6 +120,10 @@ class ModelFacts(NamedTuple):
     """The chat templates; None if they were not read, empty if there is none."""
     pooling: bool = False
     """Whether vLLM answers with vectors or scores by itself."""
+    model_type: str = ""
+    """`model_type`, by which vLLM chooses the configuration class; empty if the configuration has none."""
+    remote_code: bool = False
+    """Whether the model brings a configuration class of its own, which runs only with --trust-remote-code."""
 
     @property
     def short(self) -> str:
@@ -262,6 +267,7 @@ def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     facts = ModelFacts(
         name, False, config.architecture, method, None, None, "", "", group, bits, reordered,
         modalities=config.modalities, dtype=config.dtype, filled=config.filled,
+        model_type=config.model_type, remote_code=_has_remote_code(config.outer),
     )  # fmt: skip
     try:
         geometry, unknown = parse_geometry(config)
@@ -272,6 +278,12 @@ def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     except ValueError as error:
         return facts._replace(geometry=None, problem=f"{where}: {error}")
     return facts._replace(expert_share=experts, linear_share=linear, linears=matrices, predictors=predictors)
+
+
+def _has_remote_code(outer: Table) -> bool:
+    """Return whether `auto_map` names a configuration class in the model's folder. Source: transformers, AutoConfig."""
+    names = outer.get("auto_map")
+    return isinstance(names, Mapping) and "AutoConfig" in names
 
 
 def _unknown(name: str, why: str) -> ModelFacts:

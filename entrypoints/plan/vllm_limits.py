@@ -17,11 +17,14 @@ from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import Notice
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
+    DTYPE,
     EXECUTOR,
     KV_TRANSFER,
     LOAD_FORMAT,
+    OVERRIDES,
     QUANTIZATION,
     REASONING_PARSER,
+    REMOTE_CODE,
     TOOL_PARSER,
 )
 from entrypoints.request.vllm_flags import UserFlags
@@ -32,6 +35,13 @@ Settings = Mapping[str, str | bool]
 FALLBACK = "TransformersForCausalLM"
 """vLLM's class for architectures that only the library transformers has.
 Source: vllm/model_executor/models/registry.py, _try_resolve_transformers."""
+CONVERTED_SUFFIXES = (
+    *("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel", "ForTextEncoding", "EmbeddingModel"),
+    *("ForSequenceClassification", "ForTokenClassification", "ForAudioClassification", "ForImageClassification"),
+    *("ForVideoClassification", "ClassificationModel", "ForRewardModeling", "RewardModel", "Model"),
+)
+"""Ends of names between which vLLM with the fallback converts: a classifier runs on the generating class.
+Source: vllm/config/model.py, _SUFFIX_TO_DEFAULTS, in this order."""
 METHOD_NAMES = {"compressed_tensors": ("compressed-tensors",), "auto-round": ("auto-round", "inc")}
 """`quant_method` of a config.json → vLLM's names of it. Source: vllm/config/model.py, _parse_quant_hf_config, and
 override_quantization_method in layers/quantization/inc.py."""
@@ -52,6 +62,8 @@ PACKAGES = {
 distributed/kv_transfer, and the extras in setup.py."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
+FLOAT16 = ("float16", "half")
+"""vLLM's two names of the type."""
 SHORTENED = re.compile(r"(?<=\d)[kKmMgG]\b")
 """Numbers such as 4k, which vLLM takes in JSON too. Source: vllm/engine/arg_utils.py."""
 _SUGGESTED = 0.75
@@ -104,7 +116,9 @@ def _hint(refusal: Refusal, lists: VllmLists) -> str:
 def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield what the lists do not have. What is not known is not refused."""
     yield from _refused_architecture(lists, model, settings)
+    yield from _refused_model_type(lists, model, settings)
     yield from _refused_quantisation(lists, model, settings)
+    yield from _refused_float16(lists, model, settings)
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
     for name, flag in given.flags.items():
@@ -115,15 +129,44 @@ def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Setting
     names = lists.names("architectures")
     if names is None or not model.architecture or model.architecture in names:
         return
-    if settings.get("--model-impl", "auto") not in ("auto", "vllm"):
+    if settings.get("--model-impl", "auto") not in ("auto", "vllm") or _is_converted(model.architecture, names):
         return
     removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
-    others = lists.names("transformers_architectures")
-    if FALLBACK in names and others and model.architecture in others:
-        return
     problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
-    certain = FALLBACK not in names or others is not None
-    yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures", certain=certain)
+    yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures", certain=FALLBACK not in names)
+
+
+def _is_converted(architecture: str, names: Collection[str]) -> bool:
+    """Return whether vLLM runs an architecture on a class of the same family with another end of its name."""
+    suffix = next((end for end in CONVERTED_SUFFIXES if architecture.endswith(end)), "")
+    stem = architecture.removesuffix(suffix)
+    return FALLBACK in names and bool(suffix) and any(stem + end in names for end in CONVERTED_SUFFIXES)
+
+
+def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield a model type that neither vLLM nor transformers can read config.json of.
+
+    Source: vllm/transformers_utils/config.py, HFConfigParser; transformers, AutoConfig.from_pretrained.
+    """
+    of_vllm, of_transformers = lists.names("config_types"), lists.names("transformers_types")
+    if of_vllm is None or of_transformers is None or not model.model_type:
+        return
+    if model.model_type in of_vllm | of_transformers or settings.get(OVERRIDES):
+        return
+    if settings.get(REMOTE_CODE) and (model.remote_code or model.known_from):
+        return
+    expected = f"a model type that transformers or vLLM knows, {_closest(model.model_type, of_transformers)}"
+    if model.remote_code:
+        expected = f"{REMOTE_CODE}, which runs the model's own code to read its configuration"
+    yield Refusal(model.model_type, f"model type {model.model_type}", expected)
+
+
+def _refused_float16(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield float16 for a model type whose numbers exceed it. Source: vllm/config/model.py, _check_valid_dtype."""
+    reason = lists.refuse_float16(model.model_type)
+    if reason and settings.get(DTYPE) in FLOAT16:
+        problem = f"{DTYPE} {settings[DTYPE]} for model type {model.model_type} ({reason})"
+        yield Refusal("float16", problem, "bfloat16 or float32")
 
 
 def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:

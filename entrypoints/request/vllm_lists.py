@@ -27,6 +27,10 @@ class VllmLists(NamedTuple):
         """Return the entries of a list; None if it is not known."""
         return frozenset(self.lists[kind]) if kind in self.lists else None
 
+    def refuse_float16(self, model_type: str) -> str:
+        """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
+        return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()
+
     def option_strings(self) -> frozenset[str]:
         """Return every option string of the server, empty if they are not known or only assumed."""
         flags: Mapping[str, Any] = self.lists.get("flags", {})

@@ -1,9 +1,10 @@
 """Read from vLLM's own files what this vLLM knows, without importing it: read_vllm.py FILE, for the installed vLLM.
 
 FILE gets JSON: architectures, quantisation methods, parsers, KV connectors, load formats, executor backends,
-environment variables, flags with the values that they take, the model types that refuse float16, and which optional
-packages are installed. vLLM keeps all of these in literal tables and annotations. What a version computes instead is
-left out: it is not known. Nothing is executed, and the file is read within 0.5 s.
+environment variables, flags with the values that they take, the model types that refuse float16, the model types with
+a configuration class in vLLM or in transformers, and which optional packages are installed. vLLM keeps all of these in
+literal tables and annotations. What a version computes instead is left out: it is not known. Nothing is executed, and
+the file is read within 0.5 s.
 
 Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
 tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
@@ -29,6 +30,7 @@ FILE_AT_MOST = 4 << 20
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
     *("distributed/kv_transfer/", "platforms/__init__.py", "model_executor/layers/quantization/__init__.py"),
+    *("transformers_utils/config.py",),
     *("model_executor/model_loader/__init__.py", "model_executor/models/__init__.py"),
     "model_executor/models/registry.py",
 )
@@ -63,11 +65,15 @@ OPTIONAL = (
 """Distributions that vLLM needs for some of its options only. Source: its requirements/ and setup.py, extras."""
 
 
-class Package:
-    """The Python files of the package `vllm` that have lists."""
+MODEL_TYPES = ("models/auto/auto_mappings.py", "models/auto/configuration_auto.py")
+"""Where transformers lists the model types of its configuration classes: since 5.6, and before."""
 
-    def __init__(self, root: Path) -> None:
-        self._sources = dict(_read_sources(root))
+
+class Package:
+    """The Python files of a package that have lists."""
+
+    def __init__(self, root: Path, name: str = "vllm", places: tuple[str, ...] = PLACES) -> None:
+        self._sources = dict(_read_sources(root, name, places))
         self._trees: dict[str, ast.Module] = {}
 
     def tree(self, path: str) -> ast.Module:
@@ -81,30 +87,31 @@ class Package:
         return sorted(name for name in self._sources if name.rpartition("/")[0] == folder)
 
 
-def _read_sources(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield path below `vllm/` and content of each Python file that can have lists."""
+def _read_sources(root: Path, package: str, places: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield path below the package and content of each Python file that can have lists."""
     if root.is_dir():
-        for path in (root / "vllm").rglob("*.py"):
-            name = path.relative_to(root / "vllm").as_posix()
-            if _has_lists(name, path.stat().st_size):
+        for path in (root / package).rglob("*.py"):
+            name = path.relative_to(root / package).as_posix()
+            if _has_lists(name, path.stat().st_size, places):
                 yield name, path.read_bytes()
     elif zipfile.is_zipfile(root):
         with zipfile.ZipFile(root) as wheel:
             for item in wheel.infolist():
-                name = item.filename.removeprefix("vllm/")
-                if name != item.filename and _has_lists(name, item.file_size):
+                name = item.filename.removeprefix(f"{package}/")
+                if name != item.filename and _has_lists(name, item.file_size, places):
                     yield name, wheel.read(item)
     else:
         with tarfile.open(root) as archive:
             for member in archive:
-                name = member.name.partition("/")[2].removeprefix("vllm/")
-                if member.isfile() and member.name.endswith(f"/vllm/{name}") and _has_lists(name, member.size):
+                name = member.name.partition("/")[2].removeprefix(f"{package}/")
+                is_inside = member.isfile() and member.name.endswith(f"/{package}/{name}")
+                if is_inside and _has_lists(name, member.size, places):
                     file = archive.extractfile(member)
                     yield name, file.read() if file else b""
 
 
-def _has_lists(name: str, size: int) -> bool:
-    return size <= FILE_AT_MOST and name.endswith(".py") and name.startswith(PLACES)
+def _has_lists(name: str, size: int, places: tuple[str, ...]) -> bool:
+    return size <= FILE_AT_MOST and name.endswith(".py") and name.startswith(places)
 
 
 class NotLiteralError(Exception):
@@ -223,6 +230,45 @@ def read_connectors(package: Package) -> list[str] | None:
         if _last_name(call.func) == "register_connector" and call.args and isinstance(call.args[0], ast.Constant)
     }
     return sorted(names) or None
+
+
+def read_config_types(package: Package) -> list[str] | None:
+    """Return the model types that vLLM itself has configuration classes for; None if its table is not literal."""
+    values = assignments(package.tree("transformers_utils/config.py"))
+    table = values.get("_CONFIG_REGISTRY")
+    try:
+        return sorted(set(_keys_in(table, values))) or None
+    except NotLiteralError:
+        return None
+
+
+def read_model_types(root: Path) -> list[str] | None:
+    """Return the model types that the library transformers has configuration classes for; None if not literal."""
+    package = Package(root, "transformers", MODEL_TYPES)
+    names: set[str] = set()
+    for path in MODEL_TYPES:
+        values = assignments(package.tree(path))
+        try:
+            names.update(_keys_in(values.get("CONFIG_MAPPING_NAMES"), {}))
+        except NotLiteralError:
+            return None
+    return sorted(names) or None
+
+
+def _keys_in(node: ast.expr | None, known: Mapping[str, ast.expr]) -> Iterator[str]:
+    """Yield the keys of {k: …}, C([(k, …)]) and C(k=…), of parts with ** as well. Raises NotLiteralError."""
+    if isinstance(node, ast.Name) and node.id in known:
+        yield from _keys_in(known[node.id], known)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            yield from names_in(key, known) if key else _keys_in(value, known)
+    elif isinstance(node, ast.Call):
+        for pair in (pair for argument in node.args for pair in getattr(argument, "elts", [argument])):
+            yield from names_in(pair.elts[0] if isinstance(pair, ast.Tuple) else pair, known)
+        for word in node.keywords:
+            yield from [word.arg] if word.arg else _keys_in(word.value, known)
+    elif node is not None and not isinstance(node, ast.Name):  # a name that is imported: its own file has the keys
+        raise NotLiteralError
 
 
 def read_variables(package: Package) -> list[str] | None:
@@ -445,6 +491,7 @@ def read_package(root: Path) -> dict[str, Any]:
         "variables": read_variables(package),
         "float16_refused": read_texts(package, "config/model.py", "_FLOAT16_NOT_SUPPORTED_MODELS")
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
+        "config_types": read_config_types(package),
         "flags": read_flags(package),
     }
     choices = (lists["flags"] or {}).get("--tool-call-parser")  # until 0.6.2 the registry is this flag's choices
@@ -454,7 +501,7 @@ def read_package(root: Path) -> dict[str, Any]:
 
 def read_plugin(root: Path) -> dict[str, list[str]]:
     """Return what a plugin's folder adds to vLLM's lists, by literal calls anywhere in it."""
-    added: dict[str, set[str]] = {name: set() for name in REGISTRATIONS.values()}
+    added: dict[str, set[str]] = {name: set() for name in (*REGISTRATIONS.values(), "config_types")}
     for path in root.rglob("*.py"):
         if path.stat().st_size > FILE_AT_MOST:
             continue
@@ -464,6 +511,8 @@ def read_plugin(root: Path) -> dict[str, list[str]]:
             continue
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             kind = REGISTRATIONS.get(_last_name(call.func))
+            if isinstance(call.func, ast.Attribute) and ast.unparse(call.func) == "AutoConfig.register":
+                kind = "config_types"
             first = call.args[0] if call.args else None
             if kind and isinstance(first, ast.Constant) and isinstance(first.value, str):
                 added[kind].add(first.value)
@@ -486,6 +535,10 @@ def read_installed() -> dict[str, Any]:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("no package vllm is installed", name="vllm")
     lists = read_package(Path(spec.submodule_search_locations[0]).parent)
+    library = importlib.util.find_spec("transformers")
+    model_types = read_model_types(Path(library.origin).parents[1]) if library and library.origin else None
+    if model_types:
+        lists["transformers_types"] = model_types
     for group in PLUGIN_GROUPS:
         for plugin in entry_points(group=group):
             name = plugin.value.partition(":")[0].partition(".")[0]

@@ -38,7 +38,7 @@ PROGRAM = Path(imported_lists.__file__).read_text()
 
 
 def test_every_list_is_that_of_the_registry(recorded: dict[str, Any], imported: dict[str, Any]) -> None:
-    assert len(imported["lists"]) == 10
+    assert len(imported["lists"]) == 12
     for name, entries in imported["lists"].items():
         assert recorded[name] == entries, name
 

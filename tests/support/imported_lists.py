@@ -37,6 +37,8 @@ def read_registries() -> dict[str, typing.Any]:
         "executors": sorted(typing.get_args(import_module("vllm.config.parallel").DistributedExecutorBackend)),
         "variables": sorted(import_module("vllm.envs").environment_variables),
         "float16_refused": dict(import_module("vllm.config.model")._FLOAT16_NOT_SUPPORTED_MODELS),
+        "config_types": sorted(import_module("vllm.transformers_utils.config")._CONFIG_REGISTRY),
+        "transformers_types": sorted(import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES),
         "platforms": sorted(import_module("vllm.platforms").builtin_platform_plugins),
     }
 

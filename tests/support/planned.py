@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from drydock.config.matrix import find  # noqa: E402
+from drydock.config.project import DRYDOCK  # noqa: E402
+from drydock.lock.lockfile import path_of, read_previous  # noqa: E402
+from drydock.lock.vllm_lists import find_lists  # noqa: E402
+from drydock.topology import size  # noqa: E402
+from entrypoints.core.errors import REFUSED, EntrypointError  # noqa: E402
 from entrypoints.core.parse import parse_id_list  # noqa: E402
 from entrypoints.core.records import ServePlan  # noqa: E402
 from entrypoints.model.config import parse_config  # noqa: E402
@@ -23,6 +29,7 @@ from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, LOCAL, PIPELINE, TENSOR  # noqa: E402
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
 from entrypoints.request.vllm_flags import parse_given  # noqa: E402
+from entrypoints.request.vllm_lists import NOT_KNOWN, VllmLists  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
 from tests.support.machines import Machine  # noqa: E402
 
@@ -99,20 +106,41 @@ def plan(
     return command(machine.profile, machine.facts, model, parse_given((model.name, *words), env, (), intents))
 
 
+def plan_in_row(machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE) -> ServePlan:
+    """Plan as the machine's own row does, with what is known of its vLLM.
+
+    Raises EntrypointError, also for what a list does not confirm: a table has no room for a warning.
+    """
+    given = parse_given((model.name, *words), {}, (), intents)._replace(vllm=lists_of_row(machine.profile["variant"]))
+    planned = command(machine.profile, machine.facts, model, given)
+    doubt = next((finding for finding in planned.findings if finding.id == size.NOT_CONFIRMED), None)
+    if doubt:
+        raise EntrypointError(REFUSED, f"{doubt.found}: {doubt.text}")
+    return planned
+
+
+@cache
+def lists_of_row(variant_id: str) -> VllmLists:
+    """Return what is known of a row's vLLM before its image is built."""
+    variant = find(expect.VARIANTS, variant_id)
+    known = find_lists(DRYDOCK, variant, read_previous(path_of(DRYDOCK, variant_id)), variant.platforms[0])
+    return VllmLists(known.lists, known.assumed) if known else NOT_KNOWN
+
+
 def spread(planned: ServePlan) -> Spread:
     """Return how a plan spreads its model."""
     said = {reason.setting: reason for reason in planned.reasons}
 
-    def size(name: str) -> int:
+    def ranks(name: str) -> int:
         return int(said[name].value) if name in said else 1
 
-    engines = size(LOCAL) if LOCAL in said else size(DATA)
+    engines = ranks(LOCAL) if LOCAL in said else ranks(DATA)
     length = said[LENGTH].value if LENGTH in said else ""
     because = said[TENSOR].because if TENSOR in said else ""
     experts = EXPERT in said and said[EXPERT].value == "true"
     left = (finding.found for finding in planned.findings if finding.id == "NRN-004")
     idle = sum(len(parse_id_list(found.split()[1])) for found in left)
-    return Spread(size(TENSOR), size(PIPELINE), engines, experts, length, because, idle)
+    return Spread(ranks(TENSOR), ranks(PIPELINE), engines, experts, length, because, idle)
 
 
 def intents_of(values: Mapping[str, Any]) -> Intents:

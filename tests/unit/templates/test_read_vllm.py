@@ -73,6 +73,10 @@ class FrontendArgs(BaseFrontendArgs):
 def make_arg_parser(parser):
     parser.add_argument("--headless", action="store_true")
 """
+CONFIGURATIONS = """
+_OVERRIDE = {"kimi_k2": "DeepseekV3Config"}
+_CONFIG_REGISTRY = LazyConfigDict(chatglm="ChatGLMConfig", **{"unlimited-ocr": "X"}, **_OVERRIDE)
+"""
 FILES = {
     "model_executor/models/registry.py": REGISTRY,
     "model_executor/layers/quantization/__init__.py": 'QuantizationMethods = Literal["awq", "fp8"]',
@@ -85,6 +89,7 @@ FILES = {
     "config/model.py": CONFIG,
     "engine/arg_utils.py": ARG_UTILS,
     "entrypoints/openai/cli_args.py": FRONTEND,
+    "transformers_utils/config.py": CONFIGURATIONS,
     "envs.py": 'environment_variables: dict[str, Any] = {"VLLM_A": lambda: 1, "VLLM_B": lambda: 2}',
     "platforms/__init__.py": 'builtin_platform_plugins = {"cuda": f, "cpu": g}',
 }
@@ -100,6 +105,7 @@ LISTS: Mapping[str, Any] = {
     "platforms": ["cpu", "cuda"],
     "variables": ["VLLM_A", "VLLM_B"],
     "float16_refused": {"gemma2": "unstable"},
+    "config_types": ["chatglm", "kimi_k2", "unlimited-ocr"],
     "flags": {
         "--dtype": ["auto", "half"],
         "--max-model-len": "int",
@@ -143,6 +149,33 @@ def test_a_wheel_and_a_source_distribution_say_the_same_as_a_folder(tmp_path: Pa
         archive_of_sources.add(folder, "vllm-1")
 
     assert read_vllm.read_package(wheel) == read_vllm.read_package(sdist) == LISTS
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"configuration_auto.py": 'CONFIG_MAPPING_NAMES = OrderedDict([("llama", "L"), ("gpt-sw3", "G")])'},
+        {
+            "configuration_auto.py": "from .auto_mappings import CONFIG_MAPPING_NAMES\n"
+            'CONFIG_MAPPING_NAMES = OrderedDict(**{"gpt-sw3": "G"}, **CONFIG_MAPPING_NAMES)',
+            "auto_mappings.py": 'CONFIG_MAPPING_NAMES = OrderedDict([("llama", "L")])',
+        },
+    ],
+)
+def test_the_model_types_of_transformers_are_read(files: Mapping[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "transformers/models/auto"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    assert read_vllm.read_model_types(tmp_path) == ["gpt-sw3", "llama"]
+
+
+@pytest.mark.parametrize("value", ["compute()", "[name for name in TYPES]", "OrderedDict(TYPES.items())"])
+def test_model_types_that_are_computed_are_not_known(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "transformers/models/auto/configuration_auto.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"CONFIG_MAPPING_NAMES = {value}")
+    assert read_vllm.read_model_types(tmp_path) is None
 
 
 def test_older_forms_are_read(tmp_path: Path) -> None:

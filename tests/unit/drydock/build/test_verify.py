@@ -13,7 +13,10 @@ from drydock.build import build, verify
 from drydock.build.job import Job, committed_digest, prepare
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import BuildError, NotReproducibleError
+from drydock.core.files import dumps
+from drydock.lock import proof
 from drydock.model.locked import LockedImage
+from drydock.model.record import dump
 from drydock.oci.layout_diff import LayoutDifference
 from tests.support.foundations import record as record_foundation
 from tests.support.foundations import write as write_layout
@@ -110,11 +113,25 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
         return build.Built(**values, **built)
 
     monkeypatch.setattr(build, "build", first)
+    monkeypatch.setattr(verify, "run_to_end", lambda *_, **__: b"")
     monkeypatch.setattr(verify, "_build_elsewhere", lambda *_, **__: built)
 
     assert verify.verify(job, recording=True).foundation == (DIGEST if here == DIGEST else None)
     assert verify.verify(job).reproducible
     assert how == [True, False]  # no foundation is kept, but one is to be recorded
+
+
+def test_vllm_is_imported_once_for_a_foundation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, containers = prepare(DRYDOCK, "cpu"), list[object]()
+    monkeypatch.setattr(verify, "run_to_end", lambda image, words, **_: containers.append((image, words[1:])))
+    monkeypatch.setattr(proof, "proof_path", lambda *_: tmp_path / "proof.json")
+    verify.import_vllm(job, "an-image")
+    evidence = proof.make_evidence(DRYDOCK, digest=DIGEST, inputs_sha256=job.foundation_key, tests=())
+    (tmp_path / "proof.json").write_text(dumps(dump(proof.Proof(foundation={proof.IMPORTED: evidence}))))
+    verify.import_vllm(job, "the-same-foundation")
+    verify.import_vllm(prepare(DRYDOCK, "router0.1"), "an-image-without-vllm")
+
+    assert containers == [("an-image", ("-c", "import vllm"))]
 
 
 def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

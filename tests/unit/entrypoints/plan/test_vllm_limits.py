@@ -68,17 +68,50 @@ def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take
     assert "--vllm-accepts Qwen3ForCausalLM" in error.hint
 
 
-def test_an_architecture_may_be_one_of_transformers_unless_its_list_is_known() -> None:
+def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
     unknown = {"architecture": "NovelForCausalLM"}
     assert findings(plan(**unknown))["PLAN-150"][0] == "architecture NovelForCausalLM"
-    assert findings(plan(lists={**NEWEST, "transformers_architectures": ["NovelForCausalLM"]}, **unknown)) == {}
-    assert refused(lists={**NEWEST, "transformers_architectures": ["Other"]}, **unknown).code == REFUSED
     assert findings(plan("--model-impl", "transformers", **unknown)) == {}
 
 
+def test_a_classifier_runs_on_the_generating_class_of_its_family() -> None:
+    assert findings(plan(architecture="Qwen3MoeForTokenClassification")) == {}
+    assert "PLAN-150" in findings(plan(architecture="NovelForTokenClassification"))
+
+
 def test_an_architecture_that_vllm_dropped_says_until_when() -> None:
-    known = {**NEWEST, "transformers_architectures": ["Other"]}
-    assert "which vLLM had until 0.9.2" in refused(lists=known, architecture="Phi3SmallForCausalLM").message
+    assert "which vLLM had until 0.9.2" in findings(plan(architecture="Phi3SmallForCausalLM"))["PLAN-150"][0]
+
+
+TYPES = {**NEWEST, "config_types": ["kimi_k25"], "transformers_types": ["llama", "qwen3"]}
+
+
+@pytest.mark.parametrize("model_type", ["llama", "kimi_k25", ""])
+def test_a_model_type_of_vllm_or_of_transformers_is_taken(model_type: str) -> None:
+    assert findings(plan(lists=TYPES, model_type=model_type)) == {}
+
+
+def test_a_model_type_that_neither_vllm_nor_transformers_knows_is_refused() -> None:
+    error = refused(lists=TYPES, model_type="qwen9")
+    assert (error.code, error.message.partition(":")[0]) == (REFUSED, "model type qwen9")
+    assert "one of llama, qwen3" in error.message
+    assert refused("--trust-remote-code", lists=TYPES, model_type="qwen9").code == REFUSED
+    assert findings(plan("--hf-overrides", '{"model_type": "qwen3"}', lists=TYPES, model_type="qwen9")) == {}
+
+
+def test_a_model_with_code_of_its_own_needs_trust_for_a_type_of_its_own() -> None:
+    remote_code = {"lists": TYPES, "model_type": "qwen9", "remote_code": True}
+    assert "expected --trust-remote-code" in refused(**remote_code).message
+    assert findings(plan("--trust-remote-code", **remote_code)) == {}
+
+
+@pytest.mark.parametrize("word", ["float16", "half"])
+def test_float16_is_refused_for_a_model_type_whose_numbers_exceed_it(word: str) -> None:
+    error = refused("--dtype", word, model_type="gemma2")
+    assert error.code == REFUSED
+    assert f"--dtype {word} for model type gemma2 (numerical instability)" in error.message
+    assert findings(plan("--dtype", "bfloat16", model_type="gemma2")) == {}
+    assert findings(plan("--dtype", word, model_type="llama")) == {}
 
 
 @pytest.mark.parametrize("method", ["bitsandbytes", "gguf", "made-up"])
