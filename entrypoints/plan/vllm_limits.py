@@ -155,7 +155,9 @@ def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings)
         return
     if settings.get(REMOTE_CODE) and (model.remote_code or model.known_from):
         return
-    expected = f"a model type that transformers or vLLM knows, {_closest(model.model_type, of_transformers)}"
+    expected = f"a model type of transformers or vLLM, {_closest(model.model_type, of_transformers | of_vllm)}"
+    if model.known_from:  # a copy of a configuration does not say whether the model brings code
+        expected = f"{REMOTE_CODE}, if the model brings code of its own; or {expected}"
     if model.remote_code:
         expected = f"{REMOTE_CODE}, which runs the model's own code to read its configuration"
     yield Refusal(model.model_type, f"model type {model.model_type}", expected)

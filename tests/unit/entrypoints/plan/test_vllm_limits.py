@@ -94,7 +94,7 @@ def test_a_model_type_of_vllm_or_of_transformers_is_taken(model_type: str) -> No
 def test_a_model_type_that_neither_vllm_nor_transformers_knows_is_refused() -> None:
     error = refused(lists=TYPES, model_type="qwen9")
     assert (error.code, error.message.partition(":")[0]) == (REFUSED, "model type qwen9")
-    assert "one of llama, qwen3" in error.message
+    assert "one of kimi_k25, llama, qwen3" in error.message
     assert refused("--trust-remote-code", lists=TYPES, model_type="qwen9").code == REFUSED
     assert findings(plan("--hf-overrides", '{"model_type": "qwen3"}', lists=TYPES, model_type="qwen9")) == {}
 
