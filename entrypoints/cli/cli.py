@@ -125,7 +125,8 @@ def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> 
 def _plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.checks.findings import as_text as findings_text
     from entrypoints.checks.findings import worst_first
-    from entrypoints.plan.plan import as_json, as_text, worth_reading
+    from entrypoints.plan.plan import as_json, as_text, redacted, worth_reading
+    from entrypoints.plan.plan_summary import summary_text
 
     if arguments.diff:
         return _diff(arguments)
@@ -143,7 +144,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
     if arguments.options.json:
         emit_json(as_json(plan))
     elif arguments.html != "-":
-        emit(as_text(plan))
+        emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan)}")
         say(findings_text(worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
     return OK
 

@@ -10,13 +10,14 @@ from html import escape
 from shlex import join
 
 from entrypoints.checks.findings import SEVERITIES, worst_first
-from entrypoints.cli.page_frame import Figure, command, frame, section, shortened, split_words, summary
-from entrypoints.cli.page_machine import devices_text, links, machine, memory
+from entrypoints.cli.page_frame import Figure, command, frame, section, shortened, summary
+from entrypoints.cli.page_machine import links, machine, memory
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Finding, RankPlan, ServePlan, Use
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import counted
 from entrypoints.plan.plan import redacted
+from entrypoints.plan.plan_summary import devices_text, measure_load, settings_of, split_words
 from entrypoints.request.flags import DATA, PIPELINE, SEQUENCES, TENSOR
 
 _OPEN = ("FAIL", "WARN", "UNKNOWN")
@@ -26,7 +27,7 @@ _OPEN = ("FAIL", "WARN", "UNKNOWN")
 def plan_page(variant: str, facts: Facts, plan: ServePlan) -> str:
     """Return the page of a plan: the answer, machine, memory, command with its reasons, and findings."""
     shown = redacted(plan)
-    settings = {reason.setting: reason.value for reason in shown.reasons}
+    settings = settings_of(shown)
     tensor = int(settings.get(TENSOR) or 1)
     cache = facts.mounts.get("cache")
     group = (f"host {shown.group.rank} of {shown.group.hosts}, from 0, with its local ranks",) if shown.group else ()
@@ -81,18 +82,15 @@ def _answer(plan: ServePlan, settings: dict[str, str], tensor: int) -> tuple[Fig
     copies = f"{engines} engines of {ranks}" if engines > 1 else f"{ranks} in one engine"
     why = next((f": {shortened(each.because)}" for each in plan.reasons if each.setting == TENSOR), "")
     split = Figure(split_words(settings), f"{copies}{hosts}{why}")
-    use = plan.uses[0] if plan.uses else None
-    if use is None or not use.length:
+    load = measure_load(plan)
+    if not load.length:
         return (split, Figure("Length unknown", "only vLLM knows it, and how many requests run at a time"))
-    length = Figure(f"{use.length:,} tokens", "the longest request, with its answer")
-    if not use.tokens:
+    length = Figure(f"{load.length:,} tokens", "the longest request, with its answer")
+    if not load.requests:
         return (split, length)
-    each, most = use.tokens // use.length, settings.get(SEQUENCES, "")
-    limited = most.isdecimal() and int(most) < each
-    held = (int(most) if limited else each) * engines
-    why = f"({SEQUENCES})" if limited else "of this length, more if shorter"
-    tokens = f"at a time {why}; the KV cache holds {use.tokens * engines:,} tokens"
-    return (split, length, Figure(f"{held:,} request{'' if held == 1 else 's'}", tokens))
+    why = f"({SEQUENCES})" if load.is_limited else "of this length, more if shorter"
+    tokens = f"at a time {why}; the KV cache holds {load.tokens:,} tokens"
+    return (split, length, Figure(f"{load.requests:,} request{'' if load.requests == 1 else 's'}", tokens))
 
 
 def _worst(findings: tuple[Finding, ...]) -> Figure:

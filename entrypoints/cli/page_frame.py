@@ -15,7 +15,6 @@ from typing import NamedTuple
 from entrypoints.checks.findings import SEVERITIES
 from entrypoints.core.records import Reason
 from entrypoints.core.text import counted
-from entrypoints.request.flags import DATA, EXPERT, PIPELINE, TENSOR
 
 
 class Figure(NamedTuple):
@@ -53,14 +52,6 @@ def summary(severities: Mapping[str, int], worst: str) -> Figure:
         return Figure("No findings", ", ".join(rest), "pass")
     tone = found[0].split()[1].lower()
     return Figure(found[0], "; ".join(filter(None, (worst, ", ".join(rest)))), tone)
-
-
-def split_words(settings: Mapping[str, str]) -> str:
-    """Return the parallelism in short: TP 8 x DP 2."""
-    flags = {TENSOR: "TP", PIPELINE: "PP", DATA: "DP"}
-    sizes = [f"{short} {settings[flag]}" for flag, short in flags.items() if settings.get(flag, "1") != "1"]
-    experts = settings.get(EXPERT) == "true"
-    return " x ".join(sizes or ["TP 1"]) + (" + EP" if experts else "")
 
 
 def shortened(text: str) -> str:

@@ -12,6 +12,7 @@ from entrypoints.core.records import Device, Facts, Link, Node, Use
 from entrypoints.core.text import counted
 from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.devices import FABRIC, SOCKET, is_healthy, speed
+from entrypoints.plan.plan_summary import devices_text
 
 _TONES = 6
 """Colours for groups of ranks; more groups repeat them."""
@@ -26,16 +27,6 @@ class _Place(NamedTuple):
 
     tone: str
     text: str
-
-
-def devices_text(facts: Facts) -> str:
-    """Return the devices, or else the processors, in words: 8 x NVIDIA H100 80GB HBM3."""
-    kinds: dict[str, int] = {}
-    for device in facts.devices:
-        kinds[device.name] = kinds.get(device.name, 0) + 1
-    processor = facts.processor.model or facts.processor.architecture
-    kinds = kinds or {processor: len({cpu.socket for cpu in facts.cpus}) or 1}
-    return ", ".join(f"{count} x {name}" for name, count in kinds.items())
 
 
 def machine(facts: Facts, uses: tuple[Use, ...], tensor: int = 1) -> str:

@@ -80,6 +80,8 @@ class Refusal(NamedTuple):
     code: int = REFUSED
     certain: bool = True
     """False if another library may take it: then it is said, and nothing is refused."""
+    is_misspelt: bool = False
+    """Whether the value is probably wrong, so that no other image would take it."""
 
 
 def check_limits(
@@ -105,7 +107,7 @@ def check_limits(
 def _hint(refusal: Refusal, lists: VllmLists) -> str:
     """Return the rows that take it, if they are known: they are where the image was planned and not built."""
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
-    if refusal.code == USAGE:
+    if refusal.code == USAGE or refusal.is_misspelt:
         return overrule
     rows: Mapping[str, list[str]] = lists.lists.get("rows", {})
     if refusal.name in rows:
@@ -155,7 +157,7 @@ def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings)
         return
     if settings.get(REMOTE_CODE) and (model.remote_code or model.known_from):
         return
-    expected = f"a model type of transformers or vLLM, {_closest(model.model_type, of_transformers | of_vllm)}"
+    expected = f"a model type of transformers or vLLM: {_closest(model.model_type, of_transformers | of_vllm)}"
     if model.known_from:  # a copy of a configuration does not say whether the model brings code
         expected = f"{REMOTE_CODE}, if the model brings code of its own; or {expected}"
     if model.remote_code:
@@ -201,13 +203,15 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
             continue
         if option == EXECUTOR and "." in value:  # the path of a class of the user's
             continue
-        yield Refusal(value, f"{option} {value}", _closest(value, names))
+        yield Refusal(value, f"{option} {value}", _closest(value, names), is_misspelt=_is_like(value, names))
     connectors = lists.names("connectors")
     if connectors is None:
         return
     for connector in named_connectors(settings):
         if connector not in connectors:
-            yield Refusal(connector, f"{KV_TRANSFER}: connector {connector}", _closest(connector, connectors))
+            problem = f"{KV_TRANSFER}: connector {connector}"
+            is_misspelt = _is_like(connector, connectors)
+            yield Refusal(connector, problem, _closest(connector, connectors), is_misspelt=is_misspelt)
 
 
 def named_connectors(settings: Settings) -> tuple[str, ...]:
@@ -249,7 +253,7 @@ def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> It
     if isinstance(takes, list) and value not in takes:
         expected = _closest(value, takes)
     elif takes == "json" and not _is_json(value):
-        expected = 'JSON, such as {"key": 1}'
+        expected = 'JSON, such as {"image": 2}'
     elif takes == "switch":
         expected = "no value"
     elif takes == "float" and not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan", value):
@@ -268,13 +272,17 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def _is_like(word: str, names: Collection[str]) -> bool:
+    return bool(get_close_matches(word, names, 1, _SUGGESTED))
+
+
 def _closest(word: str, names: Collection[str]) -> str:
-    """Return the names that are like a word, or how many there are; all of them if they are few."""
-    few = 12
-    if len(names) <= few:
-        return f"one of {', '.join(sorted(names))}"
-    close = get_close_matches(word, sorted(names), n=3, cutoff=0.5)
-    return f"such as {', '.join(close)}" if close else f"one of vLLM's {len(names)} names"
+    """Return the names that are like a word; all of them if they are few, or if none is like it."""
+    few, several = 12, 60
+    close = get_close_matches(word, sorted(names), n=3, cutoff=0.5) if len(names) > few else []
+    if close:
+        return f"a name such as {', '.join(close)}"
+    return f"one of {', '.join(sorted(names))}" if len(names) <= several else f"one of vLLM's {len(names)} names"
 
 
 def unknown_variables(given: UserFlags) -> Iterator[Notice]:

@@ -175,7 +175,7 @@ def _for_throughput(case: FitCase, fast: list[Choice], full: list[Choice]) -> Ch
         widest = max(full, key=lambda choice: choice.split.world)
         return widest._replace(because=f"--optimize throughput: no group {most}, and the widest leaves the most")
     best = max(roomy, key=lambda choice: (groups(case, choice.split), choice.split.world))
-    because = f"the narrowest group that holds the weights and {_sequences(case, best)}" + f", and {most}" * bool(share)
+    because = f"the weights and {_sequences(case, best)} do not fit fewer devices" + f"; this {most}" * bool(share)
     if not holds_all(case, best):
         because = f"the weights take less than {_SMALL:.0%} of one device, so that engines are as narrow as possible"
     fullest = max(filter(partial(leaves_enough, case), fast), key=partial(_running, case))
@@ -210,7 +210,7 @@ def _widest(case: FitCase, fast: list[Choice]) -> Choice:
     best = max(worthwhile or fast[:1], key=lambda choice: _by_width(case, choice))
     wider = [choice for choice in fast if choice.split.world > best.split.world and is_enough(case, choice)]
     if wider and not is_enough(case, best):
-        because = f"the narrowest group that holds the weights and {_sequences(case, best)}"
+        because = f"the weights and {_sequences(case, best)} do not fit fewer devices"
         return min(wider, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
     latency = "--optimize latency: " if case.space.aim == LATENCY else ""
     return best._replace(because=latency + _why_widest(case, best))
@@ -224,9 +224,9 @@ def _why_widest(case: FitCase, best: Choice) -> str:
     if is_small(case) and best.split.world == 1:
         return f"the weights take less than {_SMALL:.0%} of one device, so that each device gets its own engine"
     if not is_worthwhile(case, best.split):
-        sequences = f"weights and {_sequences(case, best)}" if case.demand.requested else "model"
-        return f"the narrowest group that holds the {sequences}"
-    return f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
+        sequences = f"the weights and {_sequences(case, best)} do" if case.demand.requested else "the model does"
+        return f"{sequences} not fit fewer devices"
+    return f"as many devices as make answers faster: each reads {gib(least_read(case))} of weights or more for a token"
 
 
 def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:

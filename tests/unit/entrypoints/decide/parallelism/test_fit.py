@@ -58,7 +58,7 @@ def test_a_large_model_is_spread_over_all_devices_and_says_why_not_four() -> Non
     tensor = found.values["--tensor-parallel-size"]
 
     assert shape(found) == (8, 1, 1)
-    assert "leaves each device 4.0 GiB of weights or more" in tensor.because
+    assert "each reads 4.0 GiB of weights or more" in tensor.because
     assert "weights take 16.4 GiB" in tensor.because
     assert tensor.instead == ("4: slower answers; --optimize throughput chooses it",)
     assert found.values["--distributed-executor-backend"].value == "mp"
@@ -323,7 +323,7 @@ def test_concurrency_takes_more_devices_before_it_waits() -> None:
     found = fit(host(8), model(), given, RULES)
 
     assert shape(found) == (2, 1, 4)
-    assert "the narrowest group that holds the weights" in found.values["--tensor-parallel-size"].because
+    assert "do not fit fewer devices" in found.values["--tensor-parallel-size"].because
 
 
 def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:

@@ -1,0 +1,115 @@
+"""What a plan means, before its command: what serves where, how much at a time, what to look at, what changes it. Pure.
+
+Every line begins with #, so that what `plan` prints stays a command that a shell takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.checks.findings import worst_first
+from entrypoints.core.language import Words, phrase
+from entrypoints.core.records import Facts, Finding, ServePlan
+from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
+from entrypoints.request.flags import DATA, EXPERT, LENGTH, PIPELINE, SEQUENCES, TENSOR
+
+SIZES = {TENSOR: "TP", PIPELINE: "PP", DATA: "DP"}
+
+
+class ServedLoad(NamedTuple):
+    """How long and how many requests a plan serves at a time."""
+
+    length: int
+    """Tokens of the longest request, with its answer; 0 if only vLLM knows."""
+    requests: int
+    """Requests of that length at a time; 0 if only vLLM knows."""
+    tokens: int
+    """Tokens that the KV cache of all engines holds; 0 if only vLLM knows."""
+    is_limited: bool
+    """Whether --max-num-seqs, and not the memory, limits the requests."""
+
+
+def settings_of(plan: ServePlan) -> dict[str, str]:
+    """Return setting → value of all that the plan gives a reason for."""
+    return {reason.setting: reason.value for reason in plan.reasons}
+
+
+def measure_load(plan: ServePlan) -> ServedLoad:
+    """Return how long and how many requests a plan serves at a time."""
+    settings = settings_of(plan)
+    engines = int(settings.get(DATA) or 1)
+    use = plan.uses[0] if plan.uses else None
+    if use is None or not use.length or not use.tokens:
+        return ServedLoad(use.length if use else 0, 0, 0, is_limited=False)
+    fitting, limit = use.tokens // use.length, settings.get(SEQUENCES, "")
+    is_limited = limit.isdecimal() and int(limit) < fitting
+    requests = (int(limit) if is_limited else fitting) * engines
+    return ServedLoad(use.length, requests, use.tokens * engines, is_limited)
+
+
+def split_words(settings: Mapping[str, str]) -> str:
+    """Return the parallelism in short: TP 8 x DP 2."""
+    sizes = [f"{short} {settings[flag]}" for flag, short in SIZES.items() if settings.get(flag, "1") != "1"]
+    experts = settings.get(EXPERT) == "true"
+    return " x ".join(sizes or ["TP 1"]) + (" + EP" if experts else "")
+
+
+def devices_text(facts: Facts, numbers: Iterable[int] | None = None) -> str:
+    """Return the devices, or else the processors, in words: 8 x NVIDIA H100 80GB HBM3; with numbers, only these."""
+    wanted = None if numbers is None else {*numbers}
+    kinds: dict[str, int] = {}
+    for device in facts.devices:
+        if wanted is None or device.number in wanted:
+            kinds[device.name] = kinds.get(device.name, 0) + 1
+    processor = facts.processor.model or facts.processor.architecture
+    kinds = kinds or {processor: len({cpu.socket for cpu in facts.cpus}) or 1}
+    return ", ".join(f"{count} x {name}" for name, count in kinds.items())
+
+
+def summary_text(profile: Mapping[str, Any], facts: Facts, plan: ServePlan) -> str:
+    """Return four lines above the command."""
+    words: Words = profile.get("words") or {}
+    lines = (
+        _served(profile, facts, plan, words),
+        _load_text(measure_load(plan), words),
+        _worst_text(plan.findings, words),
+        phrase(words, "to change it: {}, or any flag of vLLM; what you set wins", ", ".join(_choices(plan))),
+    )
+    return "".join(f"# {line}\n" for line in lines) + "\n"
+
+
+def _served(profile: Mapping[str, Any], facts: Facts, plan: ServePlan, words: Words) -> str:
+    numbers = [use.number for use in plan.uses] if facts.devices and plan.uses else None
+    where = devices_text(facts, numbers)
+    hosts = len(plan.ranks) or (plan.group.hosts if plan.group else 0)
+    if hosts > 1:
+        where = phrase(words, "{} on each of {} hosts", where, str(hosts))
+    how = split_words(settings_of(plan))
+    return phrase(words, "{} on {}, {}, with vLLM {} ({})", plan.model, where, how, profile["vllm"], profile["variant"])
+
+
+def _load_text(load: ServedLoad, words: Words) -> str:
+    if not load.length:
+        return phrase(words, "only vLLM knows how long and how many requests it serves at a time")
+    if not load.requests:
+        return phrase(words, "requests of up to {} tokens, prompt and answer together", f"{load.length:,}")
+    text = "requests of up to {} tokens, prompt and answer together; {} of that length at a time, more if shorter"
+    if load.is_limited:
+        text = "requests of up to {} tokens, prompt and answer together; {} at a time (--max-num-seqs)"
+    return phrase(words, text, f"{load.length:,}", f"{load.requests:,}")
+
+
+def _worst_text(findings: Iterable[Finding], words: Words) -> str:
+    serious = [finding for finding in worst_first(findings) if finding.severity in ("FAIL", "WARN", "UNKNOWN")]
+    if not serious:
+        return phrase(words, "no finding needs attention")
+    worst = serious[0]
+    return phrase(words, "look at {} {}: {}", worst.severity, worst.id, worst.text)
+
+
+def _choices(plan: ServePlan) -> Iterator[str]:
+    """Yield what changes length, number of requests and speed, as far as the user has not set it."""
+    by_user = {reason.setting for reason in plan.reasons if reason.origin in (COMMAND_LINE, ENVIRONMENT)}
+    yield from (flag for flag in (LENGTH, SEQUENCES, TENSOR) if flag not in by_user)
+    yield "--optimize latency|throughput"

@@ -1,0 +1,81 @@
+"""The four lines above a plan's command: what serves where, how much, what to look at, and what changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from entrypoints.core.records import Device, Finding, Reason, ServePlan, Use
+from entrypoints.plan.plan_summary import measure_load, summary_text
+from tests.support.sample import facts
+
+GIB = 1 << 30
+PROFILE = {"variant": "cuda13.0-vllm0.33", "vllm": "0.33.0"}
+DEVICES = tuple(Device(number, "H100", 80 * GIB, 0, 0) for number in range(4))
+WARNING = Finding("PLAN-022", "WARN", "A process holds a device.", "1", "none", "stop it", "host", "a page")
+CHOICES = "--max-model-len, --max-num-seqs, --tensor-parallel-size, --optimize latency|throughput"
+NOTE = WARNING._replace(id="PLAN-064", severity="INFO")
+
+
+def reasons(settings: Mapping[str, str], origin: str = "decision") -> tuple[Reason, ...]:
+    return tuple(Reason(name, value, origin, "because") for name, value in settings.items())
+
+
+def plan(settings: Mapping[str, str], uses: tuple[Use, ...] = (), **changes: Any) -> ServePlan:
+    made = ServePlan(("vllm",), {}, reasons(settings), (), "Qwen/Qwen3-8B", "0.0.0.0", 8000, uses=uses)
+    return made._replace(**changes)
+
+
+def use(number: int, length: int = 1000, tokens: int = 10_000, engine: int = 0) -> Use:
+    return Use(number, engine, 80 * GIB, 0, 0, 0, length, tokens)
+
+
+def lines(made: ServePlan, profile: Mapping[str, Any] = PROFILE) -> list[str]:
+    return summary_text(profile, facts(devices=DEVICES), made).splitlines()
+
+
+def test_a_plan_begins_with_four_comments_and_an_empty_line() -> None:
+    made = plan({"--tensor-parallel-size": "2"}, (use(0), use(1)), findings=(NOTE, WARNING))
+
+    assert lines(made) == [
+        "# Qwen/Qwen3-8B on 2 x H100, TP 2, with vLLM 0.33.0 (cuda13.0-vllm0.33)",
+        "# requests of up to 1,000 tokens, prompt and answer together; 10 of that length at a time, more if shorter",
+        "# look at WARN PLAN-022: A process holds a device.",
+        f"# to change it: {CHOICES}, or any flag of vLLM; what you set wins",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "uses", "load"),
+    [
+        ({}, (), (0, 0, 0, False)),
+        ({}, (use(0, tokens=0),), (1000, 0, 0, False)),
+        ({"--data-parallel-size": "2"}, (use(0), use(1, engine=1)), (1000, 20, 20_000, False)),
+        ({"--max-num-seqs": "4", "--data-parallel-size": "2"}, (use(0),), (1000, 8, 20_000, True)),
+        ({"--max-num-seqs": "40"}, (use(0),), (1000, 10, 10_000, False)),
+    ],
+)
+def test_the_load_is_that_of_all_engines(
+    settings: Mapping[str, str], uses: tuple[Use, ...], load: tuple[int, int, int, bool]
+) -> None:
+    assert measure_load(plan(settings, uses)) == load
+
+
+def test_what_only_vllm_knows_and_what_is_fine_is_said() -> None:
+    unknown = lines(plan({}, findings=(NOTE,)))
+
+    assert unknown[1] == "# only vLLM knows how long and how many requests it serves at a time"
+    assert unknown[2] == "# no finding needs attention"
+
+
+def test_what_the_user_has_set_is_not_proposed() -> None:
+    chosen = reasons({"--max-model-len": "4096", "--tensor-parallel-size": "2"}, "command line")
+    assert "to change it: --max-num-seqs, --optimize" in lines(plan({}, reasons=chosen))[3]
+
+
+def test_the_lines_have_the_users_language() -> None:
+    words = {"no finding needs attention": "没有需要处理的检查项"}
+    assert lines(plan({}), {**PROFILE, "words": words})[2] == "# 没有需要处理的检查项"
