@@ -94,10 +94,11 @@ def _load_text(load: ServedLoad, words: Words) -> str:
         return phrase(words, "only vLLM knows how long and how many requests it serves at a time")
     if not load.requests:
         return phrase(words, "requests of up to {} tokens, prompt and answer together", f"{load.length:,}")
-    text = "requests of up to {} tokens, prompt and answer together; {} of that length at a time, more if shorter"
+    requests = f"{load.requests:,}"
+    limit = phrase(words, "{} of that length at a time, more if shorter", requests)
     if load.is_limited:
-        text = "requests of up to {} tokens, prompt and answer together; {} at a time (--max-num-seqs)"
-    return phrase(words, text, f"{load.length:,}", f"{load.requests:,}")
+        limit = phrase(words, "{} at a time (--max-num-seqs)", requests)
+    return phrase(words, "requests of up to {} tokens, prompt and answer together; {}", f"{load.length:,}", limit)
 
 
 def _worst_text(findings: Iterable[Finding], words: Words) -> str:
