@@ -711,8 +711,16 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
         demo_module.demo(DRYDOCK)
 
 
-@verb(help=TARGET | {"target": OR_AUTO["target"], "root": "recorded host instead of this machine; also after --"})
-def entrypoint(_: Context, target: str, root: str = "") -> None:
+@verb(
+    iterable=["env"],
+    help=TARGET
+    | {
+        "target": OR_AUTO["target"],
+        "root": "recorded host instead of this machine; also after --",
+        "env": "a variable that the container would have: NAME=VALUE, or NAME to pass it from your shell; repeatable",
+    },
+)
+def entrypoint(_: Context, target: str, root: str = "", env: Words = NONE) -> None:
     """Run an image's plan, check, facts, version or help on this machine, without the image. Its words follow --."""
     from drydock.inputs import model_images
     from drydock.run import auto
@@ -720,7 +728,8 @@ def entrypoint(_: Context, target: str, root: str = "") -> None:
 
     words = model_images.planned(image_side.with_root(after_dashes(), root))
     image_side.check_verb(target, words)
-    image_side.become(here(), auto.resolve(here(), target, image_side.recorded_host(words)), words)
+    variant = auto.resolve(here(), target, image_side.recorded_host(words))
+    image_side.become(here(), variant, words, env)
 
 
 @verb(

@@ -17,6 +17,7 @@ from typing import Any
 
 from drydock.build import render
 from drydock.build.job import choose_platform
+from drydock.core.console import log
 from drydock.core.errors import HostError, InputError
 from drydock.core.files import dumps
 from drydock.core.paths import find_home_folder
@@ -26,6 +27,7 @@ from drydock.lock import lockfile, vllm_lists
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
+from drydock.run.user_options import parse_variables
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
 """Verbs that need nothing of the image but its profile."""
@@ -100,11 +102,41 @@ def _image_side(project: Project) -> Path:
     return default_store().folder({}, {f"entrypoints/{name}": text for name, text in project.entrypoint.items()})
 
 
-def become(project: Project, variant: Variant, words: Sequence[str]) -> None:
-    """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code."""
+def become(project: Project, variant: Variant, words: Sequence[str], texts: Sequence[str] = ()) -> None:
+    """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code.
+
+    `texts` are variables of the container, NAME or NAME=VALUE. Raises InputError for one that is not written so, or
+    that the shell does not have.
+    """
     argv, env = argv_of(project, variant, words)
     env |= {name: os.environ[name] for name in ("NO_COLOR", "TERM") if name in os.environ}
-    os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
+    given = _variables(texts)
+    note = describe_unchecked(project, variant, words)
+    if note:
+        log(note)
+    if not given:
+        os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
+    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
+    done = subprocess.run(argv, env=env, input=json.dumps(given), text=True, check=False)
+    sys.exit(done.returncode)
+
+
+def _variables(texts: Sequence[str]) -> dict[str, str]:
+    parsed = parse_variables(texts)
+    absent = [name for name in parsed.named if name not in os.environ]
+    if absent:
+        raise InputError(f"--env {absent[0]}: your shell has no such variable", hint=f"export {absent[0]} first")
+    return {**parsed.given, **{name: os.environ[name] for name in parsed.named}}
+
+
+def describe_unchecked(project: Project, variant: Variant, words: Sequence[str]) -> str:
+    """Return what `plan` cannot check before the row's image is built; empty if it checks flags as the image does."""
+    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
+    known = vllm_lists.find_lists(project, variant, lock, choose_platform(variant, None))
+    if words[:1] != ("plan",) or (known and not known.assumed and "flags" in known.lists):
+        return ""
+    why = f"this vLLM's own list is read when the image is built ({variant.vllm.origin})"
+    return f"note: names and values of flags are not checked: {why}"
 
 
 def check_verb(target: str, words: Sequence[str]) -> None:

@@ -23,12 +23,12 @@ from entrypoints.cli.page_frame import (
     command_lines,
     frame,
     shortened,
-    split_words,
     summary,
 )
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Reason
 from entrypoints.core.text import counted
+from entrypoints.plan.plan_summary import split_words
 
 SECTIONS = "page.html.j2"
 TONES = {"prefill": "e0", "decode": "e2", "serve": "e3", "router": "e1"}

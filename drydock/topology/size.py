@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,8 @@ HOSTS = ROOT / "tests" / "hosts"
 """Recorded hosts that come with drydock, each in a folder ACCELERATOR-MACHINE."""
 VARIANT = "variant"
 """File next to such a host.json that names its variant, where that is not the accelerator's default."""
+ODD = "odd"
+"""File next to such a host.json that says in a line why it is for tests, and no machine that anyone would buy."""
 COUNTS = (1, 2, 4, 8, 16)
 """Equal machines that are tried for one server."""
 _ADDRESS = "192.0.2.1"
@@ -75,12 +78,16 @@ class Capacity(NamedTuple):
     """Why it is not served."""
     is_too_small: bool = False
     """Whether it is not served because the model does not fit the memory."""
+    count: int = 0
+    """Devices of one machine; 0 if it has none."""
+    memory: int = 0
+    """Bytes of memory of one machine's devices, or of the machine if it has none."""
 
 
 def machines(project: Project, folder: str = "") -> list[Recorded]:
     """Return the recorded hosts of a folder, each with the variant of `--target auto`; without one those of drydock.
 
-    Raises InputError and HostError.
+    Of drydock's own those are left out that are for tests only. Raises InputError and HostError.
     """
     if folder:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -88,7 +95,8 @@ def machines(project: Project, folder: str = "") -> list[Recorded]:
             variants = pool.map(lambda host: auto.resolve(project, auto.AUTO, str(host[1])), found)
             return [Recorded(name, path, variant) for (name, path), variant in zip(found, variants, strict=True)]
     variants_of = read_matrix(project)
-    return [_own(variants_of, path) for path in sorted(HOSTS.glob("*/host.json"))]
+    paths = (path for path in sorted(HOSTS.glob("*/host.json")) if not path.with_name(ODD).is_file())
+    return [_own(variants_of, path) for path in paths]
 
 
 def _own(variants: Sequence[Variant], path: Path) -> Recorded:
@@ -102,9 +110,18 @@ def sizes(project: Project, model: str, found: Iterable[Recorded], words: Sequen
     asked = model_images.planned(("--model", model, *words))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = [*pool.map(lambda machine: _size(project, machine, asked), found)]
-    if len({row.because for row in rows}) == 1 and rows[0].because and not rows[0].is_too_small:
-        raise HostError(rows[0].because, hint="name the folder with the model's config.json instead of its hub id")
-    return rows
+    because, count = Counter(row.because for row in rows if not row.is_too_small).most_common(1)[0] if rows else ("", 0)
+    if because and not any(row.hosts for row in rows) and count > len(rows) // 2:
+        raise InputError(because, hint="name the folder with the model's config.json instead of its hub id")
+    return sorted(rows, key=_cost)
+
+
+def _cost(row: Capacity) -> tuple[bool, int, bool, int, int, str]:
+    """Return the order in which a buyer looks: the fewest machines, the fewest devices, then most requests.
+
+    A machine without devices computes on its processors, which is slower: it comes after the others.
+    """
+    return (not row.hosts, row.hosts, not row.count, row.count, -row.requests, row.machine)
 
 
 def _size(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity:
@@ -114,7 +131,9 @@ def _size(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity
         return entrypoint.answer(project, machine.variant, ("plan", "--json", *root, *words, *more), {})
 
     facts = entrypoint.ask(project, machine.variant, "facts", str(machine.path))
-    return size_of(Capacity(machine.name, devices(facts), machine.variant.id), ask)
+    memory = sum(device["memory_total"] or 0 for device in facts["devices"]) or facts["memory"]["total"]
+    empty = Capacity(machine.name, devices(facts), machine.variant.id)
+    return size_of(empty._replace(count=len(facts["devices"]), memory=memory), ask)
 
 
 def size_of(empty: Capacity, ask: Ask) -> Capacity:
@@ -124,7 +143,7 @@ def size_of(empty: Capacity, ask: Ask) -> Capacity:
         try:
             plan = ask(("--nnodes", str(count), "--node-rank", "0", "--master-addr", _ADDRESS) if count > 1 else ())
         except entrypoint.DoesNotFitError as error:
-            because, is_too_small = because or error.problems[0], True
+            because, is_too_small = error.problems[0], True
         except (HostError, InputError) as error:
             if count == 1 and isinstance(error, InputError):
                 raise
@@ -194,6 +213,9 @@ def as_text(model: str, found: Sequence[Capacity], columns: int) -> str:
     lines += [line.rstrip() for line in capture.get().splitlines()] if table.row_count else []
     small = [size.machine for size in found if size.is_too_small]
     lines += ["", f"too small, also {COUNTS[-1]} of them: {', '.join(small)}"] if small else []
+    if small and not table.row_count:
+        nearest = max((size for size in found if size.is_too_small), key=lambda size: size.memory)
+        lines += ["", f"nearest: {nearest.machine} ({nearest.devices}): {nearest.because}"]
     others = [size for size in found if not size.hosts and not size.is_too_small]
     reasons = (f"not {size.machine}: {size.because.removeprefix(f'{model}: ')}" for size in others)
     lines += ["", *(textwrap.shorten(reason, columns, placeholder=" …") for reason in reasons)] if others else []

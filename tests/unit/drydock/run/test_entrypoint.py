@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 
 import pytest
 
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
-from drydock.run.entrypoint import with_root
+from drydock.run.entrypoint import become, describe_unchecked, with_root
 from tests.support import terminal
 
 
@@ -31,3 +36,40 @@ def test_check_has_colours_on_a_terminal_unless_told_otherwise() -> None:
 
     assert [bool(terminal.COLOURS.search(each)) for each in written] == [True, False]
     assert "FAIL    HOST-011" in written[1]
+
+
+PLAN_WITH_VARIABLE = """
+from drydock.config.matrix import find, read_matrix
+from drydock.config.project import DRYDOCK
+from drydock.core.paths import ROOT
+from drydock.run.entrypoint import become
+host = str(ROOT / "tests" / "hosts" / "cpu-xeon8380-2s")
+words = ("plan", "--json", "--model", "Qwen/Qwen2-0.5B-Instruct", "--root", host)
+become(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"), words, ("VLLM_CPU_KVCACHE_SPACE=7", "FROM_SHELL"))
+"""
+
+
+def test_variables_of_the_container_are_an_input_of_the_plan() -> None:
+    env = {**os.environ, "FROM_SHELL": "1"}
+    argv = [sys.executable, "-c", PLAN_WITH_VARIABLE]
+    done = subprocess.run(argv, check=False, env=env, capture_output=True, text=True)
+    reasons = {reason["setting"]: reason for reason in json.loads(done.stdout)["reasons"]}
+
+    assert done.returncode == 0
+    assert (reasons["VLLM_CPU_KVCACHE_SPACE"]["value"], reasons["VLLM_CPU_KVCACHE_SPACE"]["origin"]) == (
+        "7",
+        "environment",
+    )
+
+
+def test_a_variable_that_the_shell_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABSENT", raising=False)
+    with pytest.raises(InputError, match="--env ABSENT: your shell has no such variable"):
+        become(DRYDOCK, find(read_matrix(DRYDOCK), "cpu"), ("version",), ("ABSENT",))
+
+
+def test_a_plan_says_where_flags_are_not_checked() -> None:
+    variants = read_matrix(DRYDOCK)
+    assert describe_unchecked(DRYDOCK, find(variants, "cpu"), ("plan",)) == ""
+    assert "are not checked" in describe_unchecked(DRYDOCK, find(variants, "gaudi2"), ("plan",))
+    assert describe_unchecked(DRYDOCK, find(variants, "gaudi2"), ("check",)) == ""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from invoke import Context
 
 import tasks
+from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
@@ -81,6 +83,56 @@ def test_what_fits_nowhere_says_why() -> None:
     text = size.as_text("m", [found, alone._replace(machine="b", is_too_small=False)], 100)
     assert "too small, also 16 of them: h100-8x" in text
     assert "not b: with -tp 8" in text
+
+
+def answer_with(
+    monkeypatch: pytest.MonkeyPatch, capacities: Mapping[str, size.Capacity]
+) -> Callable[[], list[size.Capacity]]:
+    """Let each machine answer with a capacity; return a function that asks them all."""
+    monkeypatch.setattr(size, "_size", lambda _, machine, __: capacities[machine.name])
+    variant = read_matrix(DRYDOCK)[0]
+    machines = [size.Recorded(name, Path(name), variant) for name in capacities]
+    return lambda: size.sizes(DRYDOCK, "m", machines)
+
+
+def test_the_fewest_machines_and_devices_come_first_and_processors_after_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = {"large": (1, 8, 9), "small": (1, 1, 2), "smaller": (1, 1, 1), "many": (2, 1, 99), "processor": (1, 0, 5)}
+    capacities = {
+        name: EMPTY._replace(machine=name, hosts=hosts, count=count, requests=requests)
+        for name, (hosts, count, requests) in served.items()
+    }
+    ask = answer_with(monkeypatch, {**capacities, "none": EMPTY._replace(machine="none")})
+    assert [row.machine for row in ask()] == ["small", "smaller", "large", "processor", "many", "none"]
+
+
+def test_a_model_that_most_machines_cannot_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = EMPTY._replace(because="m is a hub id, and not on this machine yet")
+    small = EMPTY._replace(because="needs 80 GiB", is_too_small=True)
+    with pytest.raises(InputError, match="m is a hub id"):
+        answer_with(monkeypatch, {"a": unknown, "b": unknown, "c": small})()
+    assert len(answer_with(monkeypatch, {"a": unknown, "b": small, "c": small})()) == 3
+
+
+def test_what_no_list_confirms_is_not_served() -> None:
+    doubt = {"severity": "WARN", "id": "PLAN-150", "found": "architecture X", "text": "vLLM may refuse it."}
+    capacity = size.size_of(EMPTY, Image({**PLAN, "findings": [doubt]}))
+    assert (capacity.hosts, capacity.because) == (0, "architecture X: vLLM may refuse it.")
+
+
+def test_the_nearest_machine_says_what_it_lacks_if_none_is_large_enough() -> None:
+    rows = [
+        EMPTY._replace(machine=name, memory=memory, is_too_small=True, because=f"{name} lacks")
+        for name, memory in (("a", 1), ("b", 2))
+    ]
+    assert "nearest: b (8 x H100): b lacks" in size.as_text("m", rows, 100)
+    assert "nearest" not in size.as_text("m", [*rows, size.size_of(EMPTY, Image(PLAN))], 100)
+
+
+def test_machines_that_are_for_tests_are_not_offered() -> None:
+    offered = {machine.name for machine in size.machines(DRYDOCK)}
+    assert {"cuda-h100-8x", "cuda-h100-1x-busy"} & offered == {"cuda-h100-8x"}
 
 
 def test_a_wrong_word_is_the_users_error() -> None:
