@@ -35,6 +35,9 @@ from entrypoints.model.weights import (
 MARK = "drydock-conversion.json"
 """In a folder that `convert` wrote: from what, by which script, of which image."""
 
+VOCABULARY = "o200k_base.tiktoken"
+"""The vocabulary of gpt-oss, as openai-harmony names the file; the model's own repository lacks it."""
+
 _CONFIG = "config.json"
 _MISTRAL = "params.json"
 """Mistral's own name and layout of config.json."""
@@ -122,6 +125,8 @@ class ModelFacts(NamedTuple):
     """Whether vLLM answers with vectors or scores by itself."""
     model_type: str = ""
     """`model_type`, by which vLLM chooses the configuration class; empty if the configuration has none."""
+    vocabulary: bool = False
+    """Whether the folder has the vocabulary that openai-harmony would download."""
     remote_code: bool = False
     """Whether the model brings a configuration class of its own, which runs only with --trust-remote-code."""
 
@@ -162,6 +167,7 @@ def _read(name: str, load_format: str, hub: Hub | None, instead: Instead) -> Mod
         facts = parse_model(name, config, path)._replace(local=True)
         if os.path.exists(os.path.join(name, MARK)):
             facts = facts._replace(converted=True)
+        facts = facts._replace(vocabulary=os.path.isfile(os.path.join(name, VOCABULARY)))
         facts = _with_template(facts, in_folder(name))
         return _with_weights(facts, name, config, load_format, no_weights=instead.no_weights)
     if "://" in name:

@@ -32,6 +32,7 @@ from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard, inputs, parsers
 from entrypoints.plan import ranks as over
+from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.plan.recommended import recommended
 from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
@@ -83,7 +84,7 @@ def command(
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
     defaults |= guard.defaults(model, given, exported)
     reading, unread = parsers.chosen(profile, model, given)
-    decided = {**decision.values, **reading, **role_settings(profile, facts, given)}
+    decided = {**decision.values, **reading, **role_settings(profile, facts, given), **choose_vocabulary(model, given)}
     values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
@@ -105,7 +106,8 @@ def command(
     roles = role_notices(profile, given, settled, float(patience.value))
     unreadable = inputs.notices(profile, model, given, settled)
     refused = check_limits(profile, model, given, settled)
-    said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *_hub(model))
+    later = find_later_downloads(profile, facts, model, given)
+    said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *later, *_hub(model))
     notices = (*said, *exposed, *unguarded, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]

@@ -57,14 +57,12 @@ REGISTRATIONS = {
 }
 """Call of a plugin → the list to which its first word is added."""
 OPTIONAL = (
-    *("amd-quark", "av", "bitsandbytes", "deep-ep", "fastsafetensors", "flashinfer-python", "gguf", "guidance"),
-    *("lm-format-enforcer", "lmcache", "librosa", "mooncake-transfer-engine", "nixl", "nixl-cu12", "nixl-cu13"),
-    *("outlines-core", "ray", "runai-model-streamer", "soundfile", "tensorizer", "terratorch", "torchaudio"),
-    *("torchvision", "xgrammar"),
+    *("amd-quark", "av", "bitsandbytes", "deep-ep", "fastsafetensors", "flashinfer-cubin", "flashinfer-python"),
+    *("gguf", "guidance", "lm-format-enforcer", "lmcache", "librosa", "mooncake-transfer-engine", "nixl"),
+    *("nixl-cu12", "nixl-cu13", "openai-harmony", "outlines-core", "ray", "runai-model-streamer", "soundfile"),
+    *("tensorizer", "terratorch", "torchaudio", "torchvision", "xgrammar"),
 )
 """Distributions that vLLM needs for some of its options only. Source: its requirements/ and setup.py, extras."""
-
-
 MODEL_TYPES = ("models/auto/auto_mappings.py", "models/auto/configuration_auto.py")
 """Where transformers lists the model types of its configuration classes: since 5.6, and before."""
 
