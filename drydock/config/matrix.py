@@ -139,9 +139,19 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
     raise TargetError(f"--target: unknown target {target!r}", hint=likely)
 
 
+_GENERIC = ("gpu", "accelerator", "card", "device")
+"""Words that name no vendor."""
+
+
 def _nearest_target(target: str, known: Sequence[str]) -> str:
-    """Return the closest target, or where all are listed: there are too many to print."""
-    return nearest(target, known, "run ./inv matrix to list the targets")
+    """Return the closest target, or where all are listed: there are too many to print.
+
+    One letter tells vendors apart (npu, xpu; a100, v100), so that a name with another first letter is no misspelling.
+    """
+    if target in _GENERIC:
+        return "name the vendor or the card: nvidia, amd, intel-gpu, huawei …; ./inv matrix lists the targets"
+    alike = [name for name in known if name[:1] == target[:1]]
+    return nearest(target, alike, "run ./inv matrix to list the targets")
 
 
 def matching(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from invoke.collection import Collection
@@ -58,6 +60,18 @@ ANSWERED = ("help", "completion", COMPLETE, "--version")
 
 MANY = {"matrix": "--target", "build": "--target"}
 """Task → the option that takes its plain words as values."""
+
+BEFORE_DASHES = ("entrypoint", "run")
+"""Tasks whose words after -- are the image's: a verb, and flags of vLLM."""
+_WITHOUT_IMAGE = "it is a verb of the image: ./inv entrypoint --target ROW -- {}"
+_MISSPELT = 0.8
+"""Likeness from 0 to 1 at which an unknown option is a misspelt one of the task, and none of vLLM's."""
+OF_IMAGE: Mapping[str, str] = {
+    **{verb: _WITHOUT_IMAGE.format(verb) for verb in ("check", "explain", "facts", "plan")},
+    "serve": "./inv run --target ROW --model MODEL starts a server",
+    **{verb: f"it is a verb of the image: ./inv run --target ROW -- {verb}" for verb in ("health", "warm", "version")},
+}
+"""Verb of the image → where it goes."""
 
 CHOOSING = {"build": ("--all-locked", "--changed-since")}
 """Task that requires a target → the options that choose rows instead of it."""
@@ -193,6 +207,8 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
     for word in remaining:
         if context and word.startswith("-"):
             yield from _option_words(context, word, given, remaining)
+        elif context and context.name in BEFORE_DASHES and word in OF_IMAGE:
+            raise _without_dashes(context, word, words)
         elif context and positional:
             positional -= 1
             yield word
@@ -252,7 +268,10 @@ def _option(context: ParserContext, name: str) -> Argument:
         if name == OPTION:
             raise InputError(f"{OPTION} comes before the task", hint=f"write ./inv {OPTION} DIR {_shown(context)}")
         message = f"{_shown(context)}: unknown option {name}"
-        raise InputError(message, hint=f"{nearest(name, known)}; ./inv {_shown(context)} --help lists the options")
+        alike = nearest(name, known)
+        if context.name in BEFORE_DASHES and not get_close_matches(name, known, 1, _MISSPELT):
+            alike = "options of vLLM and of its image follow --"
+        raise InputError(message, hint=f"{alike}; ./inv {_shown(context)} --help lists the options")
     found: Argument = known[name]
     return found
 
@@ -261,7 +280,16 @@ def _task(word: str, contexts: Mapping[str, ParserContext]) -> ParserContext:
     if word in contexts:
         return contexts[word]
     known = [name.replace(".", " ") for name in contexts]
-    raise InputError(f"unknown task {word!r}", hint=f"{nearest(word, known)}; ./inv lists the tasks")
+    where = OF_IMAGE.get(word) or nearest(word, known, "none is like it")
+    raise InputError(f"unknown task {word!r}", hint=f"{where}; ./inv lists the tasks")
+
+
+def _without_dashes(context: ParserContext, word: str, words: Sequence[str]) -> InputError:
+    """Return the error for a verb of the image that was written as a word of the task."""
+    place = words.index(word)
+    written = shlex.join([*(_shown(context) if item == context.name else item for item in words[:place])])
+    message = f"{_shown(context)}: {word!r} is a verb of the image, and -- is missing before it"
+    return InputError(message, hint=f"write ./inv {written} -- {shlex.join(words[place:])}")
 
 
 def _explained(error: ParseError) -> str:

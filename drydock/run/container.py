@@ -375,6 +375,10 @@ def _digest(image: str) -> dict[str, str]:
     return {DIGEST: digest} if digest else {}
 
 
+NO_PATH = ("no folder ", "no file or folder ")
+"""How what is missing begins if it is no device."""
+
+
 def _no_folder(model: Bind | None) -> list[str]:
     folder = model.source if model and model.kind == "bind" else ""
     return [f"no folder {folder}"] if folder and not os.path.isdir(folder) else []  # noqa: PTH112 - as above

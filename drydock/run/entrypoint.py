@@ -29,7 +29,7 @@ from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
 from drydock.run.user_options import parse_variables
 
-WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
+WITHOUT_IMAGE = ("plan", "check", "explain", "facts", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
 PROFILE = "DRYDOCK_PROFILE"
@@ -114,11 +114,10 @@ def become(project: Project, variant: Variant, words: Sequence[str], texts: Sequ
     note = describe_unchecked(project, variant, words)
     if note:
         log(note)
-    if not given:
-        os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
-    argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
-    done = subprocess.run(argv, env=env, input=json.dumps(given), text=True, check=False)
-    sys.exit(done.returncode)
+    if given:
+        argv = [*_PYTHON, "-c", _WITH_VARIABLES, str(_image_side(project)), *words]
+        sys.exit(subprocess.run(argv, env=env, input=json.dumps(given), text=True, check=False).returncode)
+    os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
 
 
 def _variables(texts: Sequence[str]) -> dict[str, str]:

@@ -20,7 +20,17 @@ from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.run import access, apptainer, kubernetes, node_selectors, podman, reasons, standins, user_options
 from drydock.run import docker as manifests
-from drydock.run.container import DIGEST, FOR_BUCKETS, LISTENING, Container, RunRequest, container, is_local, known
+from drydock.run.container import (
+    DIGEST,
+    FOR_BUCKETS,
+    LISTENING,
+    NO_PATH,
+    Container,
+    RunRequest,
+    container,
+    is_local,
+    known,
+)
 from drydock.run.engine import AS_GZIP, Here
 from entrypoints.core.redact import redact_argv, redact_text
 from entrypoints.request.access import ALLOWED_HOSTS
@@ -118,6 +128,7 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
         return 0
     _set_key(wanted, request, keys)
     _check_named(wanted)
+    check_present(wanted)
     _say(_remarks(variant, wanted, how))
     _say([f"warning: {limit}" for limit in here.engine_limits()])
     wanted = require(wanted, target, here, ours)
@@ -132,15 +143,24 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     return 0
 
 
+def check_present(wanted: Container) -> None:
+    """Raise HostError with all devices, folders and files that the container needs and this machine lacks."""
+    if not wanted.missing:
+        return
+    paths = [text for text in wanted.missing if text.startswith(NO_PATH)]
+    devices = "load the driver" if len(paths) < len(wanted.missing) else ""
+    folders = "name a folder or file of this machine, or a model's hub id, OWNER/NAME" if paths else ""
+    hint = "; ".join(filter(None, [devices, folders, "--print shows the command"]))
+    raise HostError(*(f"{text} on this machine" for text in wanted.missing), hint=hint)
+
+
 def require(wanted: Container, target: str, here: Here, ours: str = "") -> Container:
     """Check that this machine has what the container needs; return the container with its image's digest set.
 
     An image of a registry is pulled. With `ours`, a repository, it is the image that this checkout has built: `latest`
     may be another checkout's. Raises HostError with everything that is missing, or EngineError.
     """
-    if wanted.missing:
-        found = (f"{text} on this machine" for text in wanted.missing)
-        raise HostError(*found, hint="load the driver; use --print to see the command")
+    check_present(wanted)
     own = here.present(ours) if ours else wanted.image
     wanted = wanted.model_copy(update={"image": own or wanted.image})
     image = here.image(own) if own else None

@@ -434,3 +434,37 @@ def test_options_for_some_containers_name_a_threshold_that_exists(problems: Prob
 
     assert "unknown threshold 'reserve'" in said[0]
     assert said[-1] == "did you mean 'reserve_from'?"
+
+
+VENDORS = {
+    "ascend": ("huawei", "npu", "310p", "910b", "910c"),
+    "cpu": ("x86", "xeon", "epyc", "kunpeng", "graviton"),
+    "cuda": ("nvidia", "a100", "l40s", "h20", "t4", "rtx5090", "gb200"),
+    "enflame": ("gcu", "s60"),
+    "habana": ("hpu", "gaudi", "gaudi3"),
+    "neuron": ("trainium", "inferentia"),
+    "rocm": ("amd", "mi325x", "mi250x", "rx7900xtx"),
+    "xpu": ("intel-gpu", "arc", "b60"),
+}
+
+
+@pytest.mark.parametrize(("accelerator", "words"), VENDORS.items())
+def test_vendors_and_cards_are_targets(accelerator: str, words: tuple[str, ...]) -> None:
+    variants = read_matrix(DRYDOCK)
+    assert {word: find(variants, word).accelerator for word in words} == dict.fromkeys(words, accelerator)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("apu", "run ./inv matrix to list the targets"),
+        ("x100", "run ./inv matrix to list the targets"),
+        ("h101", "did you mean 'h100'?"),
+        ("nvidai", "did you mean 'nvidia'?"),
+        ("gpu", "name the vendor or the card"),
+    ],
+)
+def test_a_suggestion_is_of_no_other_vendor(word: str, hint: str) -> None:
+    with pytest.raises(TargetError) as raised:
+        find(read_matrix(DRYDOCK), word)
+    assert raised.value.hint.startswith(hint)

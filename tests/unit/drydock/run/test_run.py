@@ -252,6 +252,21 @@ def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) ->
     assert docker_argv(wanted)
 
 
+@pytest.mark.parametrize(
+    ("missing", "hint"),
+    [
+        (("no folder /m",), "name a folder or file of this machine, or a model's hub id, OWNER/NAME; --print"),
+        (("no device /dev/x",), "load the driver; --print"),
+        (("no device /dev/x", "no file or folder /v"), "load the driver; name a folder or file"),
+    ],
+)
+def test_what_is_missing_has_its_own_remedy(missing: tuple[str, ...], hint: str, tmp_path: Path) -> None:
+    wanted = made(NODES, machine(tmp_path)).model_copy(update={"missing": missing})
+    with pytest.raises(HostError) as raised:
+        run.check_present(wanted)
+    assert raised.value.hint.startswith(hint)
+
+
 def test_an_unknown_format_or_target_has_the_nearest_as_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--format compos") as raised:
         run.run(DRYDOCK, "cpu", MODEL, How("compos"), here=FakeHere(tmp_path))
