@@ -721,7 +721,7 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
     },
 )
 def entrypoint(_: Context, target: str, root: str = "", env: Words = NONE) -> None:
-    """Run a verb of an image on this machine, without the image: plan, check, facts, explain, version. It follows --."""
+    """Run a verb of an image on this machine, without the image: plan, check, facts, explain, version; after --."""
     from drydock.inputs import model_images
     from drydock.run import auto
     from drydock.run import entrypoint as image_side
