@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -15,7 +15,7 @@ from drydock.core.console import log, spelled
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import loads, read_bounded
 from drydock.model.record import IDENTIFIER_AT_MOST
-from drydock.topology.arguments import wanted_address
+from drydock.topology.arguments import is_ip, wanted_address
 from drydock.topology.read import HOST_AT_MOST, unreadable
 from drydock.topology.records import Topology
 
@@ -84,11 +84,40 @@ def groups_of(shape: str, nodes: int) -> list[dict[str, object]]:
     return [{"name": role, "role": role, "replicas": count, "nodes": 1} for role, count in roles.items()]
 
 
+def order_hosts(names: Iterable[str], shape: str) -> list[str]:
+    """Return the names of hosts in the order in which groups take them: numbers count, and a role in a name counts.
+
+    `node10` comes after `node2`. With a shape, hosts that are named after prefill come first, those after decode last:
+    groups take nodes in their order.
+    """
+    natural = sorted(names, key=lambda name: [int(part) if part.isdecimal() else part for part in _parts(name)])
+    roles = {name: next((role for role in (_PREFILL, _DECODE) if role.search(name)), None) for name in natural}
+    places = {_PREFILL: 0, None: 1, _DECODE: 2}
+    return sorted(natural, key=lambda name: places[roles[name]]) if shape else natural
+
+
+def _parts(name: str) -> list[str]:
+    """Return text and numbers in turn, text first: `node2a` is node, 2, a."""
+    return re.split(r"(\d+)", name)
+
+
+_PREFILL = re.compile(r"(^|[^a-z])(prefill|prompt|p)([^a-z]|$)")
+_DECODE = re.compile(r"(^|[^a-z])(decode|decoder|d)([^a-z]|$)")
+"""Names of machines with a role in them: prefill-0, gpu-d1."""
+
+
+def find_named_addresses(nodes: Sequence[Mapping[str, str]], shape: str) -> list[str]:
+    """Return the nodes whose address `plan` refuses until it is an IPv4 address: servers of a shape exchange caches."""
+    return [node["name"] for node in nodes if shape and not is_ip(node["address"])]
+
+
 def nodes_of(hosts: Mapping[str, Path], folder: Path) -> list[dict[str, str]]:
-    """Return the nodes of a topology in `folder`. Addresses are what this machine knows the names by, or the names."""
+    """Return the nodes of a topology in `folder`, in the order of `hosts`.
+
+    Addresses are what this machine knows the names by, or the names.
+    """
     return [
-        {"name": name, "address": _address(name), "host": os.path.relpath(path, folder)}
-        for name, path in sorted(hosts.items())
+        {"name": name, "address": _address(name), "host": os.path.relpath(path, folder)} for name, path in hosts.items()
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from drydock.build.job import OWN, image_name
 from drydock.config.matrix import find, read_matrix
+from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.lock import lockfile
@@ -32,7 +33,11 @@ def begin(project: Project, hosts: Path, output: Path, model: str, target: str, 
     found = init.find_hosts(hosts)
     groups = init.groups_of(shape, len(found))
     chosen = find(read_matrix(project), target).id if target else _fitting(project, found)
-    init.write(output, init.text_of(init.nodes_of(found, output.absolute().parent), groups, model, chosen))
+    hosts_in_order = {name: found[name] for name in init.order_hosts(found, shape)}
+    nodes = init.nodes_of(hosts_in_order, output.absolute().parent)
+    init.write(output, init.text_of(nodes, groups, model, chosen))
+    if named := init.find_named_addresses(nodes, shape):
+        log(f"{output}: write the IPv4 address of {', '.join(named)}: `topology plan` refuses a name with --shape")
 
 
 def _fitting(project: Project, hosts: dict[str, Path]) -> str:

@@ -253,3 +253,23 @@ def test_findings_have_the_prefix_of_topologies() -> None:
     assert [*FINDINGS] == sorted(FINDINGS)
     assert all(re.fullmatch(r"TOPO-\d{3}", name) for name in FINDINGS)
     assert not {item.id for item in read_retired(DRYDOCK)} & {*FINDINGS}
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "ordered"),
+    [
+        (["decode-1", "prefill-1", "prefill-2"], "2p1d", ["prefill-1", "prefill-2", "decode-1"]),
+        (["gpu-d0", "gpu-p0", "gpu-p1"], "2p1d", ["gpu-p0", "gpu-p1", "gpu-d0"]),
+        (["node10", "node2", "node1"], "2p1d", ["node1", "node2", "node10"]),
+        (["decode-1", "prefill-1"], "", ["decode-1", "prefill-1"]),
+        (["a1", "a", "a01b"], "", ["a", "a1", "a01b"]),
+        (["dgx1", "pod2", "decode"], "2p1d", ["dgx1", "pod2", "decode"]),
+    ],
+)
+def test_hosts_get_their_roles_by_name_or_number(names: list[str], shape: str, ordered: list[str]) -> None:
+    assert init.order_hosts(names, shape) == ordered
+
+
+def test_what_plan_will_refuse_is_said_when_the_file_is_written() -> None:
+    nodes = [{"name": "a", "address": "192.0.2.1"}, {"name": "b", "address": "b"}]
+    assert (init.find_named_addresses(nodes, "1p1d"), init.find_named_addresses(nodes, "")) == (["b"], [])
