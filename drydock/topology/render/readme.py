@@ -10,6 +10,7 @@ from drydock.run.kubernetes import KEY_SECRET
 from drydock.topology import keys
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.render import compose, slurm, verify_job
+from drydock.topology.render.kubernetes import SERVER
 
 _ASKED = "every server, prefill and decode in every pair, and the router"
 
@@ -103,7 +104,12 @@ def _kubernetes(plan: TopologyPlan, *, disaggregated: bool = False) -> list[str]
         "leaderworkerset": disaggregated or max(nodes) > 1,
     }  # kubectl fails for a kind of which there is none
     wait = "kubectl wait --for=condition=Available --timeout=1h"
-    waiting = [f"{wait} {kind} --all" for kind, is_there in kinds.items() if is_there]
+    names_of_ours = f"{SERVER}, {SERVER}-router"  # the namespace may have deployments of others
+    waiting = [
+        f"{wait} {kind} --selector 'app.kubernetes.io/name in ({names_of_ours})'"
+        for kind, is_there in kinds.items()
+        if is_there
+    ]
     job = verify_job.FOLDER
     names = keys.names(plan)
     secret = ["The pods start only with their Secret:", *_block(secret_command(names))]

@@ -98,7 +98,7 @@ def test_an_image_that_no_registry_has_is_pulled_by_no_format(image: str, local:
         ("compose", ("docker compose up --wait", "docker compose logs", "docker compose down")),
         ("ansible", ("--tags ranktable,run", "--tags stop", "--tags logs", "--tags check")),
         ("kubernetes", ("kubectl apply -k .", "kubectl apply -k verify", "job/verify", "kubectl rollout undo")),
-        ("disaggregatedset", ("kubectl apply -k .", "leaderworkerset --all")),
+        ("disaggregatedset", ("kubectl apply -k .", "leaderworkerset --selector")),
     ],
 )
 def test_the_readme_has_the_engines_own_commands(kind: str, commands: tuple[str, ...]) -> None:
@@ -113,8 +113,8 @@ def test_a_readme_names_only_what_the_folder_has() -> None:
     assert "$ docker compose --file nodes/NODE/compose.yaml up --wait" in readme.text(apart, "compose")
 
     whole, pairs = (readme.text(plan, "kubernetes") for plan in (topologies.two_nodes(), topologies.disaggregated()))
-    assert ("deployment" in whole, "leaderworkerset --all" in whole) == (False, True)
-    assert ("deployment --all" in pairs, "leaderworkerset --all" in pairs) == (True, False)
+    assert ("deployment" in whole, "leaderworkerset --selector" in whole) == (False, True)
+    assert ("deployment --selector" in pairs, "leaderworkerset --selector" in pairs) == (True, False)
 
 
 def test_a_secret_is_made_by_a_command_without_its_value() -> None:
