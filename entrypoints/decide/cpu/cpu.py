@@ -80,16 +80,21 @@ def choose_dtype(processor: Processor) -> Value:
         how = "half the memory traffic of float32; converted in registers"
         if native:
             how = f"{native} instructions compute it natively"
-        instead = ("float16: unstable in PyTorch on CPU", "float32: twice the memory traffic, which bounds decoding")
+        instead = (
+            "float16: a smaller range for the same memory",
+            "float32: twice the memory traffic, which bounds decoding",
+        )
         return Value("bfloat16", how, instead)
     if processor.architecture == "ppc64le":
         return Value("bfloat16", "vLLM uses it on POWER, also for float16 and float32 models")
     if "bf16" in flags:
-        return Value("bfloat16", "bf16 instructions compute it natively", ("float16: unstable in PyTorch on CPU",))
+        return Value(
+            "bfloat16", "bf16 instructions compute it natively", ("float16: a smaller range for the same memory",)
+        )
     return Value(
         "float32",
         f"this {processor.architecture} processor has no bf16 instructions",
-        ("bfloat16: emulated on this processor", "float16: unstable in PyTorch on CPU"),
+        ("bfloat16: emulated on this processor", "float16: a smaller range than float32"),
     )
 
 
@@ -177,7 +182,7 @@ def _notices(case: Case) -> Iterator[Notice]:
         better = ":".join([*missing, str(preload)])
         yield notice("PLAN-001", f"LD_PRELOAD={preload}", "those of this image among them", preload=better)
     dtype = given.flag("--dtype")
-    if dtype in ("half", "float16") or (processor.architecture == "s390x" and dtype not in (None, "float", "float32")):
+    if processor.architecture == "s390x" and dtype not in (None, "float", "float32"):
         better = str(choose_dtype(processor).value)
         yield notice("PLAN-002", f"--dtype {dtype}", better, dtype=str(dtype), better=better)
     stages = given.number(PIPELINE) or 1

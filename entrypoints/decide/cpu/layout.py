@@ -12,14 +12,15 @@ from entrypoints.decide.cpu import binding as bind
 from entrypoints.decide.cpu import intents
 from entrypoints.decide.cpu import rank_memory as mem
 from entrypoints.decide.cpu.binding import Layout
-from entrypoints.decide.cpu.executor import has_room_for_workers
+from entrypoints.decide.cpu.executor import BIND, has_room_for_workers
 from entrypoints.decide.cpu.memory import kv_share, smallest_room
+from entrypoints.decide.cpu.user_binding import place_on_lists, read_user_lists
 from entrypoints.decide.decision_input import Case
 from entrypoints.decide.parallelism.constraints import impossible_size, sizes
 from entrypoints.decide.parallelism.hosts import count_hosts
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import gib
-from entrypoints.request.flags import EXPERT, NODES, PIPELINE
+from entrypoints.request.flags import DATA, EXPERT, LOCAL, NODES, PIPELINE
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
@@ -36,6 +37,9 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
     domains = bind.domains(case.facts, visible_nodes(case.given))
     user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
+    lists = read_user_lists(case.facts, case.given)
+    if lists and not user and hosts == 1:
+        return _on_lists(case, domains, lists)
     if hosts > 1 and not user:
         return _over_hosts(case, domains, hosts)
     if user:
@@ -49,6 +53,22 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
         return copies, intents.choose_copies(copies.data, small)
     layout, value = _split(case, domains, size)
     return layout, {intents.TENSOR: value}
+
+
+def _on_lists(
+    case: Case, domains: tuple[bind.Domain, ...], lists: tuple[tuple[int, ...], ...]
+) -> tuple[Layout, dict[str, Value]]:
+    """Return one rank for each of the user's lists: a split, or copies of a model that none divides."""
+    given, geometry, count = case.given, case.model.geometry, len(lists)
+    if given.number(PIPELINE) or given.number(DATA) or given.number(LOCAL):
+        layout = _layout(case, domains, 1)
+        return layout, {intents.TENSOR: Value("1", "the user's other parallelism fills the lists")}
+    ranks = place_on_lists(domains, lists)
+    divides = geometry is not None and count in sizes(case.model, RULES, count)
+    if count > 1 and (not divides or intents.wants_copies(given, geometry, small=False)):
+        return Layout(1, 1, count, ranks), intents.choose_copies(count, f"{BIND} has {count} lists of CPUs")
+    because = f"{BIND} has {count} list{'s' if count > 1 else ''} of CPUs, one for each rank"
+    return Layout(count, 1, 1, ranks), {intents.TENSOR: Value(str(count), because)}
 
 
 def _experts(case: Case) -> bool:
@@ -153,5 +173,11 @@ def _layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout
     if count > most:
         message = f"-tp {tensor} -pp {pipeline} -dp {data}: {count} ranks, expected at most {most}"
         raise EntrypointError(USAGE, message, f"lower -tp, -pp or -dp: {len(case.facts.cpus)} CPUs are available")
-    ranks = bind.place(domains, count, bind.time_limit(case.facts))
+    lists = read_user_lists(case.facts, given)
+    if lists and len(lists) != count:
+        message = (
+            f"{BIND} has {len(lists)} lists of CPUs, and -tp {tensor} -pp {pipeline} -dp {data} makes {count} ranks"
+        )
+        raise EntrypointError(USAGE, f"{message} on this host", f"write {count} lists with | between, or leave one out")
+    ranks = place_on_lists(domains, lists) if lists else bind.place(domains, count, bind.time_limit(case.facts))
     return Layout(tensor, pipeline, data, ranks)

@@ -37,6 +37,7 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
         raise EntrypointError(MODEL, model.problem, hint)
     geometry = model.geometry
     if user is not None:
+        _check_space(case, layout, size, parse_count(user, KV_SPACE))
         return _shortened(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
     room = smallest_room(case, layout, size)
     share = kv_share(case)
@@ -52,6 +53,20 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
         instead = (f"{most // GIB}: would fit, but allocating it only delays the start",)
         return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)}
     return _cache(most, because) | _shortened(case, layout, size, most, geometry)
+
+
+def _check_space(case: Case, layout: Layout, size: int, space: int) -> None:
+    """Raise DOES_NOT_FIT for a KV cache of the user's that exceeds the memory beside the weights.
+
+    vLLM ends after it has loaded the weights. Source: v1/worker/cpu_worker.py, determine_available_memory.
+    """
+    room, weights = smallest_room(case, layout, size), _load(case, layout, size).weights
+    if space * GIB + weights <= room.available:
+        return
+    found = f"{KV_SPACE}={space} and {gib(weights)} of weights per rank; {room.pool} has {gib(room.available)}"
+    most = max(0, room.left) // GIB
+    hint = f"{KV_SPACE}={most} fits" if most else "use a smaller model, or more memory"
+    raise does_not_fit(f"{case.model.name}: {found}", f"{hint}; without the variable the size is chosen")
 
 
 def _cache(size: int, because: str) -> dict[str, Value]:

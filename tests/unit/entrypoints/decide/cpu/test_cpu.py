@@ -103,6 +103,55 @@ def test_without_shared_memory_for_workers_a_small_model_stays_on_one_node() -> 
     assert "--shm-size=4g" in found.findings[-1].values["use"]
 
 
+def layout_of(*flags: str, model: ModelFacts = LLAMA, **env: str) -> tuple[str | bool, ...]:
+    """Return the tensor and data parallelism on two nodes of four cores each."""
+    chosen = values(facts(cores=8, nodes=2), *flags, model=model, **env)
+    return chosen["--tensor-parallel-size"], chosen.get("--data-parallel-size", "1")
+
+
+@pytest.mark.parametrize(
+    ("lists", "model", "split"),
+    [
+        ("0-3", SMOLLM2, ("1", "1")),
+        ("0-3", LLAMA, ("1", "1")),
+        ("0-3|4-7", LLAMA, ("2", "1")),
+        ("0,1|2,3|4-5|6-7", LLAMA, ("4", "1")),
+        ("0-3|4-7", SMOLLM2, ("1", "2")),  # two ranks do not divide 9 heads: two copies
+        ("auto", LLAMA, ("2", "1")),
+        ("nobind", LLAMA, ("2", "1")),
+    ],
+)
+def test_the_users_lists_of_cpus_fix_the_ranks(lists: str, model: ModelFacts, split: tuple[str, str]) -> None:
+    assert layout_of(model=model, VLLM_CPU_OMP_THREADS_BIND=lists) == split
+
+
+@pytest.mark.parametrize(
+    ("lists", "flags", "words"),
+    [
+        ("garbage", (), "expected auto, nobind, or a list of CPUs for each rank"),
+        ("0-3|", (), "expected auto, nobind, or a list of CPUs"),
+        ("3-0", (), "expected auto, nobind, or a list of CPUs"),
+        ("200-210", (), "CPUs 200-210 are not in this container"),
+        ("0-3|4-9", (), "CPUs 8-9 are not in this container"),
+        ("0-3", ("-tp", "2"), "has 1 lists of CPUs, and -tp 2 -pp 1 -dp 1 makes 2 ranks"),
+        ("0-3|4-7", ("-tp", "1"), "has 2 lists of CPUs, and -tp 1 -pp 1 -dp 1 makes 1 ranks"),
+        ("0-3", ("-dp", "2"), "has 1 lists of CPUs, and -tp 1 -pp 1 -dp 2 makes 2 ranks"),
+    ],
+)
+def test_lists_that_vllm_cannot_bind_are_refused(lists: str, flags: tuple[str, ...], words: str) -> None:
+    error = refused(facts(cores=8, nodes=2), *flags, VLLM_CPU_OMP_THREADS_BIND=lists)
+    assert error.code == USAGE
+    assert words in error.message
+
+
+def test_a_cache_of_the_users_beyond_the_memory_is_refused_before_the_start() -> None:
+    error = refused(facts(), model=SMOLLM2, VLLM_CPU_KVCACHE_SPACE="512")
+    assert error.code == DOES_NOT_FIT
+    assert "VLLM_CPU_KVCACHE_SPACE=512" in error.message
+    assert "fits; without the variable the size is chosen" in error.hint
+    assert KV_SPACE not in values(facts(), model=SMOLLM2, VLLM_CPU_KVCACHE_SPACE="8")
+
+
 def test_six_nodes_give_the_nearest_smaller_number_that_divides_the_heads() -> None:
     decision = decided(facts(cores=12, nodes=6, memory=384 * GIB)).values["--tensor-parallel-size"]
 
@@ -397,10 +446,10 @@ def test_a_users_preload_that_lacks_something_is_kept_with_a_warning() -> None:
     assert warnings(facts()) == []
 
 
-def test_float16_and_unsupported_types_are_warned_of() -> None:
+def test_types_that_the_processor_lacks_are_warned_of() -> None:
     z15 = facts(processor=Processor("s390x", "", "", ()))
 
-    assert warnings(facts(), "--dtype", "half") == ["PLAN-002"]
+    assert warnings(facts(), "--dtype", "half") == []  # x86 and Arm compute it: vLLM 0.32's platforms/cpu.py
     assert warnings(z15, "--dtype", "bfloat16") == ["PLAN-002"]
     assert warnings(z15, "--dtype", "float") == []
 
