@@ -782,6 +782,8 @@ def size(
         "root": "recorded host (facts --record host.json) for this machine, with --target auto, --stand-ins or k8s",
         "stand_ins": "build and start a stand-in: the row's Dockerfile and entrypoint, and a stub in place of vLLM",
         "network": "network of the engine, or host [default: what the accelerator needs]",
+        "cpuset_cpus": "CPUs of the container, such as 0-31 [default: all]",
+        "cpuset_mems": "memory nodes of the container, such as 0 [default: all]",
         "arguments": "arguments for serve and vLLM as one string; or pass them after --, or after -- another verb",
         "json": "with --detach or --print: print the result as JSON on standard output",
         "monitor": "with --format k8s: add a PodMonitor, for vLLM's metrics and the status port's",
@@ -802,6 +804,8 @@ def run(
     env: Words = NONE,
     volume: Words = NONE,
     network: str = "",
+    cpuset_cpus: str = "",
+    cpuset_mems: str = "",
     arguments: str = "",
     api_key_file: str = "",
     no_api_key: bool = False,
@@ -821,6 +825,7 @@ def run(
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
     single = {"api_key_file": api_key_file, "no_api_key": no_api_key, "monitor": monitor, "device_class": dra}
     added = {"env": tuple(env), "volumes": tuple(volume), "network": network, "stand_ins": stand_ins}
+    added |= {"cpuset_cpus": cpuset_cpus, "cpuset_mems": cpuset_mems}
     request = container.RunRequest(model=model, arguments=words, host=root, **options, **single, **added)
     machine = run_module.Building(here()) if stand_ins or target == auto.AUTO else Here(here())
     how = run_module.How(format, print, detach, json)

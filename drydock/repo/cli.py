@@ -73,6 +73,11 @@ OF_IMAGE: Mapping[str, str] = {
 }
 """Verb of the image → where it goes."""
 
+DOCKERS: Mapping[str, Mapping[str, str]] = {
+    "run": {"-d": "--detach", **dict.fromkeys(("-it", "-ti", "-i", "-t", "--rm", "--init"), "")}
+}
+"""Task → options of `docker run` that people write, and the task's own; empty for what it does by itself."""
+
 CHOOSING = {"build": ("--all-locked", "--changed-since")}
 """Task that requires a target → the options that choose rows instead of it."""
 
@@ -205,7 +210,9 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
     given: set[str] = set()
     remaining = iter(words)
     for word in remaining:
-        if context and word.startswith("-"):
+        if context and word in DOCKERS.get(str(context.name), {}):
+            yield from filter(None, [DOCKERS[str(context.name)][word]])
+        elif context and word.startswith("-"):
             yield from _option_words(context, word, given, remaining)
         elif context and context.name in BEFORE_DASHES and word in OF_IMAGE:
             raise _without_dashes(context, word, words)

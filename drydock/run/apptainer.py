@@ -64,6 +64,8 @@ def remarks(container: Container) -> Iterable[str]:
         (" ".join(container.groups), "groups", "your user must be a member"),
         (container.user, "user", "it runs as you"),
         (" ".join(container.ulimits), "ulimits", "those of your shell count (`ulimit -a`)"),
+        (container.cpuset_cpus, "cpuset-cpus", "begin the command with `taskset --cpu-list CPUS`"),
+        (container.cpuset_mems, "cpuset-mems", "begin the command with `numactl --membind NODES`"),
         (container.shm, "shm-size", "shared memory may take half of the machine's"),
         (runtime, "runtime", "bind its devices and libraries yourself"),
         ("--privileged" if container.privileged else "", "privileged", "your user must be able to open the devices"),

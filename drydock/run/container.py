@@ -20,6 +20,7 @@ from drydock.model.variant import Engines, Variant
 from drydock.oci.reference import shown
 from drydock.run import access, conditional_options, device_files, user_options
 from drydock.run.machine import Machine
+from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.redact import redact_text
 from entrypoints.model import bucket
 
@@ -86,6 +87,10 @@ class RunRequest(Record):
     """The engine's network. Empty: what the record says."""
     host: str = ""
     """A recorded host that stands for the Kubernetes nodes. Empty: this machine, if it has the accelerator."""
+    cpuset_cpus: str = ""
+    """CPUs of the container, such as 0-31. Empty: all."""
+    cpuset_mems: str = ""
+    """Memory nodes of the container, such as 0. Empty: all."""
     stand_ins: bool = False
     """Whether to start the image that is built on stand-ins."""
     monitor: bool = False
@@ -149,6 +154,9 @@ class Container(Record):
     """Numbers, or names of groups that this machine does not have."""
     mounts: tuple[Bind, ...]
     ulimits: tuple[str, ...]
+    cpuset_cpus: str
+    """The user's, in docker's words; empty: all."""
+    cpuset_mems: str
     shm: str
     ipc: str
     network: str
@@ -222,6 +230,8 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         groups=groups,
         mounts=mounts,
         ulimits=tuple(word.value for word in run.ulimits),
+        cpuset_cpus=_cpuset("--cpuset-cpus", request.cpuset_cpus),
+        cpuset_mems=_cpuset("--cpuset-mems", request.cpuset_mems),
         shm=_value(run.shm) if not run.ipc else "",
         ipc=_value(run.ipc),
         network=network,
@@ -244,6 +254,14 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         beyond=beyond,
         missing=(*beyond, *lacking, *absent, *_no_folder(model), *_no_source(volumes)),
     )
+
+
+def _cpuset(option: str, text: str) -> str:
+    """Return the user's CPUs or memory nodes as docker takes them. Raises InputError."""
+    try:
+        return format_id_list(parse_id_list(text)) if text else ""
+    except ValueError as error:
+        raise InputError(f"{option} {text!r}: expected {error.args[0]}", hint=f"{option} 0-3,8") from error
 
 
 def is_native(run: Run, machine: Machine) -> bool:

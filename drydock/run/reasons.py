@@ -23,6 +23,7 @@ COMPOSE = {
     "--group-add": "group_add",
     "--mount": "volumes",
     "--ulimit": "ulimits",
+    "--cpuset-cpus": "cpuset",
     "--shm-size": "shm_size",
     "--ipc": "ipc",
     "--network": "network_mode",
@@ -46,7 +47,10 @@ KUBERNETES = {
     "--host": "args: --host",
 }
 """Docker's option → the field of a pod. What is not here, a pod does not have."""
-_PODMAN = ("--runtime", "--security-opt", "--group-add", "--ulimit", "--ipc", "--privileged")
+_PODMAN = (
+    *("--runtime", "--security-opt", "--group-add", "--ulimit", "--ipc", "--privileged"),
+    *("--cpuset-cpus", "--cpuset-mems"),
+)
 QUADLET = {
     **podman.KEYS,
     **{option: f"PodmanArgs={option}" for option in _PODMAN},
@@ -135,6 +139,8 @@ def _of_user(run: Run, container: Container) -> Iterable[tuple[str, str, str]]:
     yield from (("--env", name, "--env sets it") for name in container.given)
     yield from (("--env", name, "--env names it: its value is not in any text") for name in container.named)
     yield from (("--mount", bind.target, f"--volume: {bind.source}, {_access(bind)}") for bind in container.volumes)
+    for option, value in (("--cpuset-cpus", container.cpuset_cpus), ("--cpuset-mems", container.cpuset_mems)):
+        yield from ((option, value, f"{option} asks for it"),) if value else ()
     if container.network and not (run.network and container.network == run.network.value):
         yield "--network", container.network, "--network asks for it"
 

@@ -210,6 +210,11 @@ def _check(request: RunRequest, how: How) -> None:
         raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
     if how.form not in ("docker", "compose") and request.stand_ins:
         raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
+    if how.form == "k8s" and (request.cpuset_cpus or request.cpuset_mems):
+        text = "--cpuset-cpus and --cpuset-mems: a pod's CPUs are the kubelet's to choose"
+        raise InputError(text, hint="its static CPU manager policy gives a pod whole cores of one NUMA node")
+    if how.form == "compose" and request.cpuset_mems:
+        raise InputError("--cpuset-mems: Compose has no key for it", hint="--format docker, or leave it out")
     _check_cluster(request, verb, cluster=how.form == "k8s")
 
 

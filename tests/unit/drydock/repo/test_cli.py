@@ -333,3 +333,11 @@ def test_completion_of_a_line_that_is_wrong_prints_nothing(words: list[str]) -> 
     ran = started(*words)
 
     assert (ran.stdout, ran.stderr) == ("", "")
+
+
+def test_options_of_docker_that_people_write_are_the_tasks_own() -> None:
+    printed = inv("run", "--target", "cpu", "-it", "--rm", "--model", "Qwen/Qwen3-8B", "--print")
+    detached = inv("run", "-d", "--target", "cpu", "--model", "Qwen/Qwen3-8B", "--print")
+
+    assert printed.returncode == 0
+    assert "--detach: nothing is started by --print" in detached.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -514,3 +515,34 @@ def test_what_the_engine_lacks_is_said_before_the_start(tmp_path: Path, capsys: 
     run.run(DRYDOCK, "cpu", MODEL, here=here)
 
     assert "warning: the engine is rootless\n" in capsys.readouterr().err
+
+
+CPUSET = MODEL.model_copy(update={"cpuset_cpus": "0,1,8", "cpuset_mems": "0"})
+
+
+def test_a_container_gets_the_users_cpus_and_memory_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run.run(DRYDOCK, "cpu", CPUSET, How("docker", only_print=True), here=FakeHere(tmp_path))
+    command = capsys.readouterr().out
+    assert "--cpuset-cpus 0-1,8" in command
+    assert "--cpuset-mems 0" in command
+    run.run(DRYDOCK, "cpu", CPUSET, How("quadlet", only_print=True), here=FakeHere(tmp_path))
+    assert "PodmanArgs=--cpuset-cpus 0-1,8" in capsys.readouterr().out
+    only_cpus = CPUSET.model_copy(update={"cpuset_mems": ""})
+    run.run(DRYDOCK, "cpu", only_cpus, How("compose", only_print=True), here=FakeHere(tmp_path))
+    assert "cpuset: 0-1,8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "words"),
+    [
+        ("k8s", {}, "a pod's CPUs are the kubelet's to choose"),
+        ("compose", {}, "--cpuset-mems: Compose has no key for it"),
+        ("docker", {"cpuset_cpus": "0-"}, "--cpuset-cpus '0-': expected"),
+        ("docker", {"cpuset_mems": "all"}, "--cpuset-mems 'all': expected"),
+    ],
+)
+def test_cpus_that_a_format_cannot_give_are_refused(
+    form: str, changes: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        run.run(DRYDOCK, "cpu", CPUSET.model_copy(update=changes), How(form, only_print=True), here=FakeHere(tmp_path))
