@@ -713,7 +713,7 @@ def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa
 
 @verb(help=TARGET | {"target": OR_AUTO["target"], "root": "recorded host instead of this machine; also after --"})
 def entrypoint(_: Context, target: str, root: str = "") -> None:
-    """Run an image's plan, check, facts, version or help on this machine, without the image. Its words follow --."""
+    """Run an image's plan, check, facts, explain, version or help on this machine, without the image. Its words follow --."""
     from drydock.inputs import model_images
     from drydock.run import auto
     from drydock.run import entrypoint as image_side

@@ -189,6 +189,8 @@ class Failure(Record):
     """Texts that a line with this symptom contains; * stands for any text."""
     exits: tuple[Annotated[int, Field(ge=0, le=255)], ...] = ()
     """Exit codes that mean it."""
+    kind: Literal["cause", "consequence", "note"] = "cause"
+    """`explain` shows causes first. A consequence only repeats that something failed; a healthy start has notes too."""
     cause: Line = Field(description="Required: what is the matter, one or two sentences.")
     remedy: Line = Field(description="Required: what to do about it, with the command or setting.")
     check: FindingId | None = None

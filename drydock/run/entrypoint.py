@@ -27,7 +27,7 @@ from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
 
-WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
+WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
 PROFILE = "DRYDOCK_PROFILE"
