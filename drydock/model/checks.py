@@ -202,6 +202,14 @@ class Failure(Record):
 FailureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 
+class FindingElsewhere(Record):
+    """A finding that no check of an image makes, but that its user may read: failures.json of an image has them."""
+
+    text: Line
+    remediation: Line
+    source: Line
+
+
 class Failures(Record):
     """templates/failures.yaml and templates/<accelerator>/failures.yaml, and failures.json in an image."""
 

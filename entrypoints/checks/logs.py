@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, BinaryIO
 
 from entrypoints.core.text import unescaped
@@ -18,12 +19,19 @@ HEAD, MIDDLE, TAIL = 1 << 20, 1 << 20, 1 << 20
 _CHUNK = 1 << 20
 _LONGEST = 8 << 10
 """Bytes that are kept of a line between."""
+_BEGINNING, _ALIKE = 128, 16
+"""Bytes that make lines alike, and how many such lines are kept."""
+_END, _SKIPPED = 64, 10_000
+"""Bytes at each end that tell a line that is not kept, and how many such lines are remembered."""
+_VARYING = b"0123456789abcdef-"
+"""Bytes that do not count: times, addresses, ids of requests."""
+_DENSE = 500
+"""Lines of a mebibyte (of ten thousand) from which on looking at each line is faster than searching each word."""
 _TROUBLE = (
-    b"rror", b"ERROR", b"xception", b"ailed", b"ailure", b"FAIL", b"annot", b"atal", b"FATAL", b"WARN", b"exit",
-    b"illed", b"bort", b"out of memory", b"not support", b"must be", b"refused", b"denied", b"timed out", b"No such",
-    b"Unable", b"nvalid", b"Xid",
+    b"rror", b"ERROR", b"xception", b"ail", b"FAIL", b"atal", b"WARN", b" not ", b"illed", b"exit", b"timeout",
+    b"denied",
 )  # fmt: skip
-"""Parts of words that are in the lines of nearly all known failures; a test counts those without."""
+"""Parts of words that are in the lines of nine of ten known failures; each takes 0.2 s for 200 MB."""
 
 _VISIBLE_ESCAPE = re.compile(r"(?:\^\[|#033|\\x1b|\\033|\\u001b)\[[0-9;]{0,16}m")
 """Colours as journald, rsyslog and shells write them where a terminal does not read them."""
@@ -54,26 +62,42 @@ def _whole_lines(head: bytes, stream: BinaryIO) -> bytes:
 
 
 class _Sieve:
-    """Lines that look like trouble, the first of those that differ only in numbers."""
+    """Lines that look like trouble; of those that begin alike, as errors of requests do, the first ones."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self._free = MIDDLE
-        self._seen: set[int] = set()
+        self._counts: dict[bytes, int] = {}
+        self._skipped: set[bytes] = set()
+        """Beginnings and ends of lines that are not kept, such as those of answered requests."""
 
     def add(self, part: bytes) -> None:
         """Take the next whole lines of the log."""
-        if self._free > 0:
-            lines = {place: line for word in _TROUBLE for place, line in _lines_with(part, word)}
-            for place in sorted(lines):
-                self._keep(lines[place])
+        for line in _choose_lines(part) if self._free > 0 else ():
+            self._keep(line[:_LONGEST])
 
     def _keep(self, line: bytes) -> None:
-        key = hash(line.translate(None, b"0123456789"))
-        if key not in self._seen and self._free > 0:
-            self._seen.add(key)
+        ends = (line[:_END] + line[-_END:]).translate(None, _VARYING)
+        if ends in self._skipped:
+            return
+        beginning = line[:_BEGINNING].translate(None, _VARYING)
+        count = self._counts.get(beginning, 0)
+        if count < _ALIKE and self._free > 0 and any(word in line for word in _TROUBLE):
+            self._counts[beginning] = count + 1
             self._free -= len(line) + 1
             self.lines.append(line)
+        elif len(self._skipped) < _SKIPPED:
+            self._skipped.add(ends)
+
+
+def _choose_lines(part: bytes) -> Iterable[bytes]:
+    """Return the lines that may be trouble: those with a word, or every line where so many have one."""
+    lines: dict[int, bytes] = {}
+    for word in _TROUBLE:
+        lines.update(islice(_lines_with(part, word), _DENSE))
+        if len(lines) >= _DENSE:
+            return part.split(b"\n")
+    return [lines[place] for place in sorted(lines)]
 
 
 def _lines_with(part: bytes, word: bytes) -> Iterator[tuple[int, bytes]]:

@@ -38,7 +38,11 @@ _SIGNAL = re.compile(
 """As shells, Ray, torch's launcher, Python's subprocess and systemd write the signal that ended a process."""
 _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "SEGV": 11, "TERM": 15}
 _ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]*(?:code|status)?[ :=]*)(-?\d{1,3})[.]?")
-_SIGNAL_ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]*(?:code|status)?[ :=]*)(-?\d{1,3})[.]?")
+_SIGNAL_ALONE = re.compile(r"(?i)(?:signal[ :=]*)?(?:SIG([A-Z]{2,4})|(?<=[ :=])(\d{1,2}))")
+_VALUE = re.compile(r"\{\w+\}")
+"""What a finding has in braces, where `check` puts what it found."""
+_OURS = re.compile(r"(?:docs|templates|drydock|entrypoints)/")
+"""Files of drydock's repository, which is not where an image runs."""
 _FINDING = re.compile(r"\b[A-Z]{2,8}-\d{3}\b")
 _MINOR = re.compile(r"\bWARNING\b|^\s*(?:drydock: )?(?:WARN|INFO) ")
 """Lines of warnings and of findings that are no FAIL."""
@@ -58,7 +62,7 @@ class Match(NamedTuple):
     check: str
     """The finding that tells it before; empty for none."""
     source: str
-    """An address; empty if it is a page of ours, which is not in the image."""
+    """An address or a manual; empty if it is a file of ours, which is not where the image is."""
 
 
 class _Hit(NamedTuple):
@@ -98,14 +102,18 @@ def explain(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
     return tuple(_describe(hit, whole, known[hit.id]) for hit in hits)
 
 
+def find_ids(text: str) -> tuple[str, ...]:
+    """Return what looks like ids of findings."""
+    return tuple(dict.fromkeys(_FINDING.findall(text)))
+
+
 def first_error(text: str) -> str:
     """Return the first line that looks like an error, for a log of which nothing is known; empty without one."""
     whole = clean(text)
     found = _ERROR.search(whole)
     if not found:
         return ""
-    start = whole.rfind("\n", 0, found.start() + 1) + 1
-    return _show(whole, start, found.start())
+    return _show(whole, whole.rfind("\n", 0, found.start(1)) + 1, found.start(1))
 
 
 def _expand(text: str) -> str:
@@ -128,7 +136,12 @@ def _find_texts(profile: Mapping[str, Any]) -> dict[str, tuple[str, str, str, st
         name: (each["cause"], each["remedy"], each["check"] or "", each["source"])
         for name, each in profile["failures"].items()
     }
-    return failures | {name: (each["text"], each["remediation"], "", each["source"]) for name, each in findings.items()}
+    return failures | {name: _tell_finding(each) for name, each in findings.items()}
+
+
+def _tell_finding(finding: Mapping[str, str]) -> tuple[str, str, str, str]:
+    text, remedy = (_VALUE.sub("…", finding[key]) for key in ("text", "remediation"))
+    return text, remedy, "", finding["source"]
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -226,7 +239,7 @@ def _most_specific(hits: list[_Hit]) -> Iterator[_Hit]:
 def _describe(hit: _Hit, text: str, told: tuple[str, str, str, str]) -> Match:
     cause, remedy, check, source = told
     line = _show(text, hit.start, hit.at)
-    return Match(hit.id, hit.kind, line, cause, remedy, check, source if source.startswith("https://") else "")
+    return Match(hit.id, hit.kind, line, cause, remedy, check, "" if _OURS.match(source) else source)
 
 
 def _show(text: str, start: int, at: int) -> str:

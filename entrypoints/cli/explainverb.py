@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from entrypoints.checks.logs import read_log
-from entrypoints.checks.symptoms import Match, as_text, explain, first_error
+from entrypoints.checks.symptoms import CONSEQUENCE, Match, as_text, explain, find_ids, first_error
 from entrypoints.checks.unknown_flags import describe_names
 from entrypoints.core.errors import NOT_KNOWN, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, tell
@@ -21,6 +21,7 @@ _LINES = (
     "or docker logs CONTAINER 2>&1 | docker run -i IMG explain -"
 )
 _ELSEWHERE = "give the whole log to explain, from its first line; run check"
+_OTHER_IMAGE = "{} is a finding of another accelerator: ask an image of that accelerator"
 _PATH = re.compile(r"(?:\.{0,2}/|~)\S*|\S+\.(?:log|txt|out|err)")
 """A word that is meant as the path of a log."""
 
@@ -35,7 +36,7 @@ def run(words: Sequence[str], profile: Mapping[str, Any], lists: Callable[[], Vl
         emit_json([match._asdict() for match in matches])
     else:
         emit(as_text(matches, profile.get("words") or {}))
-    if not any(match.kind == "cause" for match in matches):
+    if all(match.kind == CONSEQUENCE for match in matches):
         _say_what_else(text, profile, matches)
     return OK if matches else NOT_KNOWN
 
@@ -74,6 +75,7 @@ def _say_what_else(text: str, profile: Mapping[str, Any], matches: Sequence[Matc
     shown = f"\n    the first error is: {error}" if error and error not in {match.line for match in matches} else ""
     if not matches:
         nothing = f"image {profile['variant']} knows no failure with these lines"
-        tell(f"drydock: explain: {nothing}{shown}\n\nhint: {_ELSEWHERE}")
+        hint = _OTHER_IMAGE.format(find_ids(text)[0]) if find_ids(text) else _ELSEWHERE
+        tell(f"drydock: explain: {nothing}{shown}\n\nhint: {hint}")
     elif shown:
         tell(f"drydock: explain: the cause is not known{shown}")
