@@ -27,7 +27,7 @@ _SHORT = 40
 _OCCURRENCES = 64
 """Lines of one pattern that are looked at."""
 _EXIT = re.compile(
-    r"(?i)\b(?:exit(?:ed)?|return(?=[ _-]?code)|rc(?==))(?:[ _-]?(?:with|code|status)){0,2}"
+    r"(?i)\b(?:exit(?:ed)?|return(?=[ _-]?code)|rc(?==))(?:[ ,_-]{0,2}(?:with|non-?zero|code|status)){0,3}"
     r'"?[ :=(]{0,9}(-?\d{1,3})(?!\d)'
 )
 """As Docker, Kubernetes, Python and vLLM write an exit code; Python's is negative for a signal."""

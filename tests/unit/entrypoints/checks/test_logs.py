@@ -8,7 +8,7 @@ import json
 import pytest
 
 from entrypoints.checks.logs import _TROUBLE, HEAD, MIDDLE, TAIL, clean, read_log
-from tests.unit.entrypoints.checks.test_symptoms import PROFILES, ids
+from tests.support.known_failures import PROFILES, explain_ids
 
 OOM = "(EngineCore_DP0 pid=84) ERROR 11-26 10:00:00 [core.py:936] torch.OutOfMemoryError: CUDA out of memory. Tried"
 ACCESS = '(APIServer pid=1) INFO:     10.0.0.1:{} - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
@@ -28,7 +28,7 @@ def test_a_cause_is_found_wherever_it_is_in_a_long_log(place: str) -> None:
     before, after = parts[place]
     log = read_log(io.BytesIO(f"{before}{OOM}\n{fill(after << 20)}".encode()))
 
-    assert ids(log) == ["cuda-out-of-memory"]
+    assert explain_ids(log) == ["cuda-out-of-memory"]
     assert len(log) < LONGEST
 
 
@@ -39,7 +39,7 @@ def test_errors_of_requests_do_not_crowd_out_the_cause_between_them() -> None:
     )
     log = read_log(io.BytesIO(f"{requests}{OOM}\n{requests}".encode()))
 
-    assert "cuda-out-of-memory" in ids(log)
+    assert "cuda-out-of-memory" in explain_ids(log)
     assert len(log) < LONGEST
 
 
@@ -47,7 +47,7 @@ def test_a_line_without_end_is_read_within_the_bound() -> None:
     log = read_log(io.BytesIO(b"x" * (12 << 20) + b" CUDA out of memory"))
 
     assert len(log) < LONGEST
-    assert ids(log) == ["cuda-out-of-memory"]
+    assert explain_ids(log) == ["cuda-out-of-memory"]
 
 
 def test_the_lines_of_a_short_log_are_all_there_and_bytes_that_are_no_text_are_replaced() -> None:
@@ -89,7 +89,7 @@ MESSAGE = "ValueError: Invalid value 'flash' for VLLM_WORKER_MULTIPROC_METHOD. V
          "escaped", "progress"],
 )  # fmt: skip
 def test_what_collectors_add_does_not_hide_a_line(line: str) -> None:
-    assert ids(line) == ["variable-value"]
+    assert explain_ids(line) == ["variable-value"]
 
 
 def test_a_level_that_is_apart_from_the_message_is_kept() -> None:

@@ -6,38 +6,18 @@ import io
 import json
 import re
 import time
-from typing import Any
 
 import pytest
 
-from drydock.config.failures import read_failures
-from drydock.config.project import DRYDOCK
-from drydock.model.record import dump
 from entrypoints.checks.logs import read_log
 from entrypoints.checks.symptoms import as_text, explain, first_error, with_failures
 from tests.support.cases import for_each
+from tests.support.known_failures import PROFILES, explain_causes, explain_ids
 from tests.support.sample import KNOWN, PROFILE
 
-
-def read_profile_of(accelerator: str) -> dict[str, Any]:
-    return with_failures(PROFILE | {"findings": KNOWN}, dump(read_failures(DRYDOCK, accelerator)))
-
-
-PROFILES = {
-    name: read_profile_of(name)
-    for name in ("cuda", "rocm", "ascend", "neuron", "tpu", "habana", "xpu", "cpu", "enflame")
-}
 CUDA = PROFILES["cuda"]
 SLOW = 5.0
 """Seconds of a processor that a search in the largest text may take; 1 or less where this was written."""
-
-
-def ids(text: str, accelerator: str = "cuda") -> list[str]:
-    return [match.id for match in explain(text, PROFILES[accelerator])]
-
-
-def causes(text: str, accelerator: str = "cuda") -> list[str]:
-    return [match.id for match in explain(text, PROFILES[accelerator]) if match.kind == "cause"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +43,7 @@ def causes(text: str, accelerator: str = "cuda") -> list[str]:
         ("14", ["exit-refused"]),
         ("13", ["exit-not-known"]),
         ("drydock: ended with exit code 12: rank 1 ended", ["exit-group"]),
+        ("worker exited with non-zero code: 139", ["segmentation-fault"]),
         ("an exit code 1374 is none", []),
         ("1", ["vllm-error"]),
         ("0", []),
@@ -74,7 +55,7 @@ def causes(text: str, accelerator: str = "cuda") -> list[str]:
 def test_exit_codes_are_read_as_engines_write_them_and_ids_of_findings_are_known(
     text: str, expected: list[str]
 ) -> None:
-    assert ids(text) == expected
+    assert explain_ids(text) == expected
 
 
 MAMBA = "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (612). Each decode request requires one"
@@ -101,7 +82,7 @@ MISSES = {
 
 @for_each([(*line, cause) for line, cause in MISSES.items()], str)
 def test_a_line_of_a_public_report_has_one_cause(accelerator: str, line: str, cause: str) -> None:
-    assert causes(line, accelerator) == [cause]
+    assert explain_causes(line, accelerator) == [cause]
 
 
 UNHANDLED = "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)"
@@ -161,7 +142,7 @@ def test_full_shared_memory_is_told_apart_from_a_full_disk(line: str) -> None:
 
 
 def test_a_full_disk_is_known_by_its_path_or_else_asked_for() -> None:
-    assert ids("OSError: [Errno 28] No space left on device: '/cache/hub/x'") == ["disk-full"]
+    assert explain_ids("OSError: [Errno 28] No space left on device: '/cache/hub/x'") == ["disk-full"]
     (match,) = explain("OSError: [Errno 28] No space left on device", CUDA)
     assert match.id == "no-space"
     assert "/cache" not in match.remedy
@@ -206,9 +187,11 @@ def test_a_value_of_a_finding_is_left_open_where_no_check_has_read_it() -> None:
 
 def test_the_most_specific_failure_of_a_line_is_the_one() -> None:
     warm = "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests."
-    assert ids(warm) == ["warm-up-memory"]
-    assert ids("EZ9999: numHeads / numKvHeads = 8, MLA only support {32, 64, 128}.", "ascend") == ["ascend-mla-heads"]
-    assert ids("EZ9999: Inner Error!", "ascend") == ["ascend-operator-failed"]
+    assert explain_ids(warm) == ["warm-up-memory"]
+    assert explain_ids("EZ9999: numHeads / numKvHeads = 8, MLA only support {32, 64, 128}.", "ascend") == [
+        "ascend-mla-heads"
+    ]
+    assert explain_ids("EZ9999: Inner Error!", "ascend") == ["ascend-operator-failed"]
 
 
 def test_nothing_that_is_shown_names_a_file_of_the_repository() -> None:
@@ -219,9 +202,9 @@ def test_nothing_that_is_shown_names_a_file_of_the_repository() -> None:
 
 
 def test_pieces_of_a_pattern_are_found_in_their_order_on_one_line() -> None:
-    assert ids("Free memory on device cuda:1 (3/79 GiB) is less than desired GPU memory utilization (0.9)")
-    assert not ids("is less than desired GPU memory utilization; Free memory on device")
-    assert not ids("Free memory on device\nis less than desired GPU memory utilization")
+    assert explain_ids("Free memory on device cuda:1 (3/79 GiB) is less than desired GPU memory utilization (0.9)")
+    assert not explain_ids("is less than desired GPU memory utilization; Free memory on device")
+    assert not explain_ids("Free memory on device\nis less than desired GPU memory utilization")
 
 
 def test_a_long_line_is_shown_around_its_words() -> None:
