@@ -74,6 +74,8 @@ def test_an_entry_names_a_line_or_an_exit_code() -> None:
 
 GENERIC = {
     "no-space",
+    "tpu-backend",
+    "ascend-npu-not-opened",
     "cuda-out-of-memory",
     "ascend-operator-failed",
     "ascend-operator-parameter",
@@ -128,9 +130,10 @@ OF_OTHER_PROGRAMS = {
     "--previous",
     "--showpids",
     "--flag",
+    "--update",
     "--help",
 }
-"""Of docker, kubectl, systemctl, rocm-smi and setvars.sh; `--flag` stands for any."""
+"""Of docker, kubectl, systemctl, rocm-smi, wsl and setvars.sh; `--flag` stands for any."""
 
 
 def test_what_a_remedy_says_about_vllm_exists() -> None:
