@@ -6,12 +6,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from drydock.config.layers import merged, read_layers
+from drydock.config.matrix import HOST, read_retired
 from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate
 from drydock.core.files import dumps
 from drydock.core.project import Project
-from drydock.model.checks import Failures
+from drydock.model.checks import Failures, FindingElsewhere, Retired
 from drydock.model.record import dump
+from drydock.model.topology_findings import FINDINGS
 
 
 def read_failures(project: Project, accelerator: str = "") -> Failures:
@@ -25,7 +27,8 @@ def read_failures(project: Project, accelerator: str = "") -> Failures:
 
 def failures_text(project: Project, accelerator: str) -> str:
     """Return the same as JSON, for an image. It is not made again while no file has changed: rows share it."""
-    return _text(project, _files(project, "templates"), _files(project, f"templates/{accelerator}"))
+    host = tuple(path.read_bytes() for path in project.each(HOST))
+    return _text(project, _files(project, "templates"), _files(project, f"templates/{accelerator}"), host)
 
 
 class _Files(NamedTuple):
@@ -45,8 +48,31 @@ def _files(project: Project, folder: str) -> _Files:
 
 
 @lru_cache(maxsize=32)
-def _text(project: Project, common: _Files, own: _Files) -> str:
-    return dumps(dump(_read(project, common, own)))
+def _text(project: Project, common: _Files, own: _Files, host: tuple[bytes, ...]) -> str:
+    elsewhere = _read_findings_elsewhere(project) if host else {}
+    findings = {number: dump(finding) for number, finding in elsewhere.items()}
+    return dumps({**dump(_read(project, common, own)), "findings": findings})
+
+
+def _read_findings_elsewhere(project: Project) -> dict[str, FindingElsewhere]:
+    """Return what `explain` says about ids that no image's own checks have: those of topologies, and retired ones."""
+    topologies = {
+        number: FindingElsewhere(text=known.text.replace("{}", "…"), remediation=known.remediation, source=known.source)
+        for number, known in FINDINGS.items()
+    }
+    retired: dict[str, list[Retired]] = {}
+    for entry in read_retired(project):
+        retired.setdefault(entry.id, []).append(entry)
+    return topologies | {number: _describe_retired(entries) for number, entries in retired.items()}
+
+
+def _describe_retired(entries: list[Retired]) -> FindingElsewhere:
+    meanings = "; or ".join(entry.meaning for entry in entries)
+    successors = ", ".join(dict.fromkeys(entry.replaced_by for entry in entries if entry.replaced_by))
+    remediation = (
+        f"see {successors}, which has this meaning now" if successors else "nothing: this version has no such check"
+    )
+    return FindingElsewhere(text=f"an older drydock said: {meanings}", remediation=remediation, source=HOST)
 
 
 def _read(project: Project, common: _Files, own: _Files) -> Failures:

@@ -189,6 +189,8 @@ class Failure(Record):
     """Texts that a line with this symptom contains; * stands for any text."""
     exits: tuple[Annotated[int, Field(ge=0, le=255)], ...] = ()
     """Exit codes that mean it."""
+    kind: Literal["cause", "consequence", "note"] = "cause"
+    """`explain` shows causes first. A consequence only repeats that something failed; a healthy start has notes too."""
     cause: Line = Field(description="Required: what is the matter, one or two sentences.")
     remedy: Line = Field(description="Required: what to do about it, with the command or setting.")
     check: FindingId | None = None
@@ -198,6 +200,14 @@ class Failure(Record):
 
 
 FailureName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+
+
+class FindingElsewhere(Record):
+    """A finding that no check of an image makes, but that its user may read: failures.json of an image has them."""
+
+    text: Line
+    remediation: Line
+    source: Line
 
 
 class Failures(Record):

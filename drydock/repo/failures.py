@@ -33,10 +33,11 @@ _LABELS = {
         """# Failures by symptom
 
     docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # or an exit code: explain 137
-    docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain
+    docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain -
 
 `explain` finds the entries of this page that a line of a log or an exit code shows, of its image's accelerator and of
-any. It reads the last 64 KiB of standard input, and needs no device. The exit code is 13 if it knows nothing.
+any: causes first, then what follows from them, then notes. It reads the whole log on standard input or in a file
+(`explain FILE`), and needs no device. The exit code is 13 if it knows nothing.
 
 Each entry has the line as it is printed, the cause, what to do, and where that is known from. *Before* names the
 finding with which `check` would have told it. Search this page for the words of your line.
@@ -55,10 +56,11 @@ Written by `./inv docs` from `templates/failures.yaml` and `templates/<accelerat
 [English](../failures.md) · 中文
 
     docker run --rm IMG explain 'RuntimeError: No HIP GPUs are available'   # 或退出码：explain 137
-    docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain
+    docker logs CONTAINER 2>&1 | docker run --rm -i IMG explain -
 
 `explain` 根据一行日志或退出码，找出本页中的条目：镜像所属加速器的，以及所有加速器共有的。
-它读取标准输入的最后 64 KiB，不需要设备。没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
+先列原因，再列后果，最后列提示。它读取标准输入或文件（`explain FILE`）中的整个日志，不需要设备。
+没有已知条目时退出码为 13。加上 `--lang zh`，输出为中文。
 
 每个条目有打印出来的原文、原因、处理方法和依据。“事前”列出 `check` 本可提前报告的检查项。请用日志中的词语搜索本页。
 

@@ -19,9 +19,9 @@ from drydock.core import errors
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps, parse_json
 from drydock.core.paths import ROOT
+from drydock.model.topology_findings import FINDINGS
 from drydock.model.variant import Variant
 from drydock.repo import schema
-from drydock.topology.findings import FINDINGS
 from entrypoints.core import errors as image_errors
 from entrypoints.request import arguments
 

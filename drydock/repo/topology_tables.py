@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from drydock.core.files import compact
+from drydock.model.topology_findings import FINDINGS
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
-from drydock.topology.findings import FINDINGS
 
 Row = tuple[str, ...]
 

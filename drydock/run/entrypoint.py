@@ -29,7 +29,7 @@ from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
 from drydock.run.user_options import parse_variables
 
-WITHOUT_IMAGE = ("plan", "check", "explain", "facts", "version", "help")
+WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
 PROFILE = "DRYDOCK_PROFILE"

@@ -1,27 +1,52 @@
-"""Lines of a log, exit codes and ids of findings → the failures that they are known to mean. Pure, but for `read_tail`.
+"""Lines of a log, exit codes and ids of findings → the failures that they are known to mean. Pure.
 
 A failure is data of the image: failures.json, made of templates/failures.yaml and the accelerator's own file. Its
 patterns are plain text in which * stands for any text. The pieces are searched one after the other, so no line makes
-the search slow.
+the search slow. Causes come first, in the order of the log; then what follows from them, then notes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
 
+from entrypoints.checks.logs import clean
 from entrypoints.core.language import Words, phrase
-from entrypoints.core.text import one_line, unescaped
+from entrypoints.core.text import one_line
 
-TAIL = 64 << 10
-"""Bytes at the end of a log that are looked at."""
+CAUSE, CONSEQUENCE, NOTE = KINDS = ("cause", "consequence", "note")
+"""What a line is about a failure: why, what came of it, and what a healthy start says too."""
 _SHOWN = 300
 """Characters of a line that are shown."""
-_EXIT = re.compile(r'(?i)\bexit(?:ed)?(?:[ _-]?(?:with|code|status)){0,2}"?[ :=(]{0,9}(-?\d{1,3})(?!\d)')
+_BEFORE = 120
+"""Characters that are shown before the words that a long line is known by."""
+_SHORT = 40
+"""Characters of the longest text that may be nothing but an exit code."""
+_OCCURRENCES = 64
+"""Lines of one pattern that are looked at."""
+_EXIT = re.compile(
+    r"(?i)\b(?:exit(?:ed)?|return(?=[ _-]?code)|rc(?==))(?:[ ,_-]{0,2}(?:with|non-?zero|code|status)){0,3}"
+    r'"?[ :=(]{0,9}(-?\d{1,3})(?!\d)'
+)
 """As Docker, Kubernetes, Python and vLLM write an exit code; Python's is negative for a signal."""
+_SIGNAL = re.compile(
+    r"(?:\b(?:[Kk]illed by|[Tt]erminated by|[Tt]erminated with|[Dd]ied with|[Dd]ied from) signal:? "
+    r"|\bSignal (?=\d{1,2} \(SIG)|<Signals\.SIG[A-Z]{2,6}: |\bstatus=(?=\d{1,2}/[A-Z]))(\d{1,2})(?!\d)"
+)
+"""As shells, Ray, torch's launcher, Python's subprocess and systemd write the signal that ended a process."""
+_SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "SEGV": 11, "TERM": 15}
+_ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]*(?:code|status)?[ :=]*)(-?\d{1,3})[.]?")
+_SIGNAL_ALONE = re.compile(r"(?i)(?:signal[ :=]*)?(?:SIG([A-Z]{2,4})|(?<=[ :=])(\d{1,2}))")
+_VALUE = re.compile(r"\{\w+\}")
+"""What a finding has in braces, where `check` puts what it found."""
+_OURS = re.compile(r"(?:docs|templates|drydock|entrypoints)/")
+"""Files of drydock's repository, which is not where an image runs."""
 _FINDING = re.compile(r"\b[A-Z]{2,8}-\d{3}\b")
-_PAGE, _FINDINGS = "docs/failures.md", "docs/reference/findings.md"
+_MINOR = re.compile(r"\bWARNING\b|^\s*(?:drydock: )?(?:WARN|INFO) ")
+"""Lines of warnings and of findings that are no FAIL."""
+_ERROR = re.compile(r"(?:^|[\s\]|:])((?:\w{1,60}\.){0,10}\w{0,60}(?:Error|Exception|Exit)): \S")
 
 
 class Match(NamedTuple):
@@ -29,13 +54,30 @@ class Match(NamedTuple):
 
     id: str
     """Name of the failure, or id of the finding."""
+    kind: str
+    """One of KINDS."""
     line: str
     cause: str
     remedy: str
     check: str
     """The finding that tells it before; empty for none."""
     source: str
-    page: str
+    """An address or a manual; empty if it is a file of ours, which is not where the image is."""
+
+
+class _Hit(NamedTuple):
+    """A line with a pattern, an exit code or the id of a finding."""
+
+    start: int
+    """Where the line begins."""
+    at: int
+    """Where its words begin."""
+    id: str
+    kind: str
+    weight: int
+    """Characters of the pattern: the longer, the more specific."""
+    minor: bool
+    """The line is a warning's."""
 
 
 def with_failures(profile: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,80 +86,185 @@ def with_failures(profile: dict[str, Any], known: Mapping[str, Any]) -> dict[str
         language: {**words, **known.get("translations", {}).get(language, {})}
         for language, words in (profile.get("translations") or {}).items()
     }
-    return {**profile, "failures": known.get("failures", {}), "translations": texts}
+    findings = {"elsewhere": known.get("findings", {})}
+    return {**profile, **findings, "failures": known.get("failures", {}), "translations": texts}
 
 
 def explain(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
-    """Return the failures and findings that are in a log, or in an exit code alone.
+    """Return the failures and findings that are in a log, or in an exit code alone: causes, consequences, notes.
 
-    In the order of their lines; those of a warning come last, because a healthy start has some too.
+    Each kind in the order of its lines.
     """
-    lines = unescaped(text).strip().splitlines()
-    if len(lines) == 1 and re.fullmatch(r"-?\d{1,3}", lines[0]):
-        lines = [f"exit code {lines[0]}"]
-    return tuple(sorted(_matches(lines, profile), key=lambda match: "WARNING" in match.line))
+    whole = _expand(clean(text).strip())
+    known = _find_texts(profile)
+    hits = [hit for hit in _choose(_find_hits(whole, profile)) if hit.id in known]
+    hits.sort(key=lambda hit: (KINDS.index(hit.kind), hit.start, hit.at))
+    return tuple(_describe(hit, whole, known[hit.id]) for hit in hits)
 
 
-def _matches(lines: list[str], profile: Mapping[str, Any]) -> Iterator[Match]:
-    whole = "\n".join(lines)
+def find_ids(text: str) -> tuple[str, ...]:
+    """Return what looks like ids of findings."""
+    return tuple(dict.fromkeys(_FINDING.findall(text)))
+
+
+def first_error(text: str) -> str:
+    """Return the first line that looks like an error, for a log of which nothing is known; empty without one."""
+    whole = clean(text)
+    found = _ERROR.search(whole)
+    if not found:
+        return ""
+    return _show(whole, whole.rfind("\n", 0, found.start(1)) + 1, found.start(1))
+
+
+def _expand(text: str) -> str:
+    """Return a text; if it is nothing but an exit code or a signal, with words that say so."""
+    if len(text) > _SHORT or "\n" in text:
+        return text
+    if code := _ALONE.fullmatch(text):
+        return f"exit code {code[1]}"
+    if signal := _SIGNAL_ALONE.fullmatch(text):
+        number = int(signal[2]) if signal[2] else _SIGNALS.get(signal[1].upper(), 0)
+        return f"exit code {128 + number}" if number else text
+    return text
+
+
+def _find_texts(profile: Mapping[str, Any]) -> dict[str, tuple[str, str, str, str]]:
+    """Return what is told of each failure and finding: cause, remedy, check, source."""
+    own = {each["id"]: each for each in profile["checks"]}
+    findings = {**profile.get("elsewhere", {}), **own, **profile["findings"]}
     failures = {
-        name: (each, [pattern.split("*") for pattern in each["patterns"] if pattern.partition("*")[0] in whole])
+        name: (each["cause"], each["remedy"], each["check"] or "", each["source"])
         for name, each in profile["failures"].items()
     }
-    findings = {**{each["id"]: each for each in profile["checks"]}, **profile["findings"]}
-    seen = set()
-    for line in dict.fromkeys(lines):
-        codes = {_shell_code(int(code)) for code in _EXIT.findall(line)}
-        for name, (each, patterns) in failures.items():
-            fits = any(_contains(line, pieces) for pieces in patterns) or not codes.isdisjoint(each["exits"])
-            if name not in seen and fits:
-                seen.add(name)
-                shown = one_line(line.strip()[:_SHOWN])
-                page = f"{_PAGE}#{name}"
-                yield Match(name, shown, each["cause"], each["remedy"], each["check"] or "", each["source"], page)
-        for number in _FINDING.findall(line):
-            if number in findings and number not in seen:
-                seen.add(number)
-                each = findings[number]
-                shown = one_line(line.strip()[:_SHOWN])
-                yield Match(number, shown, each["text"], each["remediation"], number, each["source"], _FINDINGS)
+    return failures | {name: _tell_finding(each) for name, each in findings.items()}
+
+
+def _tell_finding(finding: Mapping[str, str]) -> tuple[str, str, str, str]:
+    text, remedy = (_VALUE.sub("…", finding[key]) for key in ("text", "remediation"))
+    return text, remedy, "", finding["source"]
+
+
+# --- the search -----------------------------------------------------------------------------------------------------
+
+
+def _find_hits(text: str, profile: Mapping[str, Any]) -> Iterator[_Hit]:
+    exits: dict[int, list[tuple[str, str]]] = {}
+    for name, each in profile["failures"].items():
+        kind = each.get("kind", CAUSE)
+        for pattern in each["patterns"]:
+            pieces = pattern.split("*")
+            for start, at in islice(_find_lines(text, pieces), _OCCURRENCES):
+                yield _hit(text, start, at, name, kind, sum(map(len, pieces)))
+        for code in each["exits"]:
+            exits.setdefault(code, []).append((name, kind))
+    yield from _find_exits(text, exits)
+    for found in islice(_FINDING.finditer(text), 1000):
+        start = text.rfind("\n", 0, found.start()) + 1
+        yield _hit(text, start, found.start(), found[0], CAUSE, _OF_FINDING)
+
+
+_OF_FINDING = 1 << 20
+"""Weight of an id: nothing on its line is more specific."""
+
+
+def _find_lines(text: str, pieces: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the start of each line that has all pieces, in this order, and where the first piece is."""
+    first, *others = pieces
+    at = text.find(first)
+    while at >= 0:
+        end = text.find("\n", at)
+        end = end if end >= 0 else len(text)
+        if _contains(text, others, at + len(first), end):
+            yield text.rfind("\n", 0, at) + 1, at
+        at = text.find(first, end)
+
+
+def _contains(text: str, pieces: list[str], at: int, end: int) -> bool:
+    for piece in pieces:
+        at = text.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+def _find_exits(text: str, exits: Mapping[int, list[tuple[str, str]]]) -> Iterator[_Hit]:
+    """Yield the first line of each exit code."""
+    seen: set[int] = set()
+    codes = ((found, _shell_code(int(found[1]))) for found in _EXIT.finditer(text))
+    signals = ((found, 128 + int(found[1])) for found in _SIGNAL.finditer(text))
+    for found, code in (*codes, *signals):
+        if code in seen:
+            continue
+        seen.add(code)
+        start = text.rfind("\n", 0, found.start()) + 1
+        for name, kind in exits.get(code, ()):
+            yield _hit(text, start, found.start(), name, kind, 0)
 
 
 def _shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _contains(line: str, pieces: list[str]) -> bool:
-    """Tell whether a line has all pieces, in this order."""
-    at = 0
-    for piece in pieces:
-        found = line.find(piece, at)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return True
+def _hit(text: str, start: int, at: int, name: str, kind: str, weight: int) -> _Hit:
+    minor = bool(_MINOR.search(text[start : min(at, start + _SHOWN)]))
+    return _Hit(start, at, name, kind, weight, minor)
+
+
+def _choose(hits: Iterable[_Hit]) -> Iterator[_Hit]:
+    """Yield one hit of each failure: of the most specific ones of their lines, the first that is no warning."""
+    lines: dict[int, list[_Hit]] = {}
+    for hit in hits:
+        lines.setdefault(hit.start, []).append(hit)
+    names: dict[str, list[_Hit]] = {}
+    for start in sorted(lines):
+        for hit in _most_specific(lines[start]):
+            names.setdefault(hit.id, []).append(hit)
+    for found in names.values():
+        chosen = next((hit for hit in found if not hit.minor), found[0])
+        yield chosen._replace(kind=NOTE) if chosen.minor else chosen
+
+
+def _most_specific(hits: list[_Hit]) -> Iterator[_Hit]:
+    """Yield the ids of findings of a line, and of its failures the cause with the longest pattern."""
+    yield from (hit for hit in hits if hit.weight == _OF_FINDING)
+    failures = [hit for hit in hits if hit.weight < _OF_FINDING]
+    if failures:
+        yield min(failures, key=lambda hit: (KINDS.index(hit.kind), -hit.weight))
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+
+def _describe(hit: _Hit, text: str, told: tuple[str, str, str, str]) -> Match:
+    cause, remedy, check, source = told
+    line = _show(text, hit.start, hit.at)
+    return Match(hit.id, hit.kind, line, cause, remedy, check, "" if _OURS.match(source) else source)
+
+
+def _show(text: str, start: int, at: int) -> str:
+    """Return a line in short, with the words that it is known by."""
+    end = text.find("\n", at)
+    line = text[start : end if end >= 0 else len(text)]
+    skipped = at - start - _BEFORE if at - start > _SHOWN - _BEFORE else 0
+    return ("…" if skipped else "") + one_line(line[skipped : skipped + _SHOWN].strip())
 
 
 def as_text(matches: tuple[Match, ...], words: Words) -> str:
-    """Return what to read about each failure, below the line that shows it."""
-    return "\n".join(_block(each, words) for each in matches)
+    """Return what to read about each failure, below the line that shows it; of what a cause led to, the lines alone."""
+    caused = any(match.kind == CAUSE for match in matches)
+    return "\n".join(_block(each, words, follows=caused and each.kind == CONSEQUENCE) for each in matches)
 
 
-def _block(match: Match, words: Words) -> str:
-    told = phrase(words, "`check` tells it before: {}", match.check) if match.check else ""
-    lines = (
-        match.cause,
-        phrase(words, "what to do: {}", match.remedy),
-        told,
-        phrase(words, "source: {}", match.source),
-        phrase(words, "more: {}", match.page),
-    )
+def _block(match: Match, words: Words, *, follows: bool) -> str:
+    lines = (phrase(words, "This follows from the cause above."),) if follows else _details(match, words)
     return f"{match.line}\n" + "".join(f"        {line}\n" for line in lines if line)
 
 
-def read_tail(stream: BinaryIO) -> str:
-    """Read a log to its end; return its last bytes, undecodable ones replaced. IO."""
-    tail = b""
-    while chunk := stream.read(TAIL):
-        tail = (tail + chunk)[-TAIL:]
-    return tail.decode("utf-8", "replace")
+def _details(match: Match, words: Words) -> tuple[str, ...]:
+    return (
+        match.cause,
+        phrase(words, "what to do: {}", match.remedy),
+        phrase(words, "`check` tells it before: {}", match.check) if match.check else "",
+        phrase(words, "source: {}", match.source) if match.source else "",
+    )

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, NOT_KNOWN, OK, USAGE, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
@@ -364,29 +364,14 @@ def _write(option: str, path: str, text: str) -> None:
 
 
 def _explain(arguments: Arguments, env: Env) -> int:
-    import sys
+    from functools import partial
 
-    from entrypoints.checks.symptoms import as_text, explain, read_tail, with_failures
+    from entrypoints.checks.symptoms import with_failures
+    from entrypoints.cli.explainverb import run
 
     known = with_failures(read_profile(env), _read_image_file(env, "failures.json") or {})
-    profile = _to_read(known, arguments, env)
-    text = " ".join(arguments.vllm)
-    if not text and sys.stdin and not sys.stdin.isatty():
-        text = read_tail(sys.stdin.buffer)
-    if not text.strip():
-        raise EntrypointError(USAGE, "explain: no line to explain", _LINES)
-    matches = explain(text, profile)
-    if arguments.options.json:
-        emit_json([each._asdict() for each in matches])
-    else:
-        emit(as_text(matches, profile.get("words") or {}))
-    if not matches:
-        say(f"drydock: explain: image {profile['variant']} knows no failure with these lines\n\nhint: {_ELSEWHERE}")
-    return OK if matches else NOT_KNOWN
-
-
-_LINES = "write explain 'LAST LINE', explain EXIT_CODE, or docker logs CONTAINER 2>&1 | docker run -i IMG explain"
-_ELSEWHERE = "the first ERROR of the log has the cause: give all of it to explain; run check; see docs/failures.md"
+    as_json = emit_json if arguments.options.json else None
+    return run(arguments.vllm, _to_read(known, arguments, env), partial(read_vllm_lists, env), as_json)
 
 
 def _facts(arguments: Arguments, env: Env) -> int:

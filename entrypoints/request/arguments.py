@@ -31,7 +31,7 @@ VERBS = {
     "bench": "Measure a server, or a model on this host, with vLLM's own benchmark",
     "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
-    "explain": "Print what a line of a log or an exit code means: explain 'LINE' (or the log on standard input)",
+    "explain": "Print what a line of a log or an exit code means: explain 'LINE', FILE, or - for standard input",
     "health": "Exit with 0 if the server is ready, for HEALTHCHECK and probes: [--status-port N | --url URL]",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
     "help": "Print this help",

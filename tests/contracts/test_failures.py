@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,8 @@ from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.model.record import dump
 from entrypoints.checks.symptoms import explain, with_failures
-from entrypoints.core.errors import EXIT_CODES, NOT_KNOWN, OK
+from entrypoints.core.errors import EXIT_CODES, OK
+from entrypoints.request.arguments import FLAGS
 from tests.manuals.steps import anchors
 from tests.support.cases import for_each
 
@@ -48,9 +51,7 @@ def test_the_check_that_tells_it_before_exists() -> None:
 def test_every_exit_code_of_ours_has_an_entry() -> None:
     common = PROFILES["router"]["failures"].values()
 
-    assert (
-        EXIT_CODES.keys() - {OK, NOT_KNOWN} == {code for each in common for code in each["exits"]} & EXIT_CODES.keys()
-    )
+    assert EXIT_CODES.keys() - {OK} == {code for each in common for code in each["exits"]} & EXIT_CODES.keys()
 
 
 def test_a_page_of_ours_that_is_a_source_exists() -> None:
@@ -69,3 +70,89 @@ def test_an_entry_names_a_line_or_an_exit_code() -> None:
         return not (failure["patterns"] or failure["exits"])
 
     assert [name for name, failure in ENTRIES if empty(failure)] == []
+
+
+GENERIC = {
+    "no-space",
+    "tpu-backend",
+    "ascend-npu-not-opened",
+    "cuda-out-of-memory",
+    "ascend-operator-failed",
+    "ascend-operator-parameter",
+    "ascend-runtime-failed",
+}
+"""Entries whose patterns are also in lines that a more specific entry explains."""
+
+
+def test_no_pattern_is_in_the_symptom_of_another_entry() -> None:
+    wrong = [
+        (name, other)
+        for known in PROFILES.values()
+        for name, failure in known["failures"].items()
+        for other, entry in known["failures"].items()
+        if other not in (name, *GENERIC) and _matches_alone(failure["symptom"], other, entry, known)
+    ]
+
+    assert sorted(set(wrong)) == []
+
+
+def _matches_alone(symptom: str, name: str, entry: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Tell whether an entry's patterns find a line, whatever the other entries say."""
+    if not any(pattern.split("*")[0] in symptom for pattern in entry["patterns"]):
+        return False
+    alone = {**known, "failures": {name: {**entry, "exits": []}}}
+    return bool(explain(symptom, alone))
+
+
+FLAG, VARIABLE = re.compile(r"--[a-z][a-z0-9-]+"), re.compile(r"\bVLLM_[A-Z0-9_]+[A-Z0-9]\b")
+OF_OTHER_PROGRAMS = {
+    "--cap-add",
+    "--cpuset-cpus",
+    "--cpuset-mems",
+    "--device",
+    "--dns",
+    "--entrypoint",
+    "--gpus",
+    "--group-add",
+    "--ipc",
+    "--memory",
+    "--net",
+    "--network",
+    "--pids-limit",
+    "--privileged",
+    "--runtime",
+    "--security-opt",
+    "--shm-size",
+    "--ulimit",
+    "--user",
+    "--force",
+    "--now",
+    "--previous",
+    "--showpids",
+    "--flag",
+    "--update",
+    "--help",
+}
+"""Of docker, kubectl, systemctl, rocm-smi, wsl and setvars.sh; `--flag` stands for any."""
+
+
+def test_what_a_remedy_says_about_vllm_exists() -> None:
+    lists = [json.loads(path.read_text())["lists"] for path in sorted((ROOT / "templates" / "vllm").glob("*.json"))]
+    flags = {flag for each in lists for flag in each["flags"]} | {*FLAGS} | OF_OTHER_PROGRAMS
+    negated = {f"--no-{flag[2:]}" for flag in flags}
+    common = PROFILES["router"]["failures"]
+    unknown = {
+        (name, flag)
+        for name, failure in ENTRIES
+        for flag in FLAG.findall(failure["remedy"])
+        if flag not in flags | negated
+    }
+    variables = {name for each in lists for name in each["variables"]}
+    wrong = {
+        (name, variable)
+        for name, failure in common.items()
+        for variable in VARIABLE.findall(failure["remedy"])
+        if variable not in variables
+    }
+
+    assert (sorted(unknown), sorted(wrong)) == ([], [])

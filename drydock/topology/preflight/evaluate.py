@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
-from drydock.topology.findings import FINDINGS
+from drydock.model.topology_findings import FINDINGS
 from drydock.topology.preflight.node_request import NodeRequest
 from drydock.topology.preflight.node_response import Chip, NodeImage, NodeResponse, Output, read_facts, read_findings
 from drydock.topology.render.chips import address as chip_address

@@ -12,9 +12,9 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.model.record import dump
+from drydock.model.topology_findings import FINDINGS
 from drydock.topology import init, tasks
 from drydock.topology import render as rendering
-from drydock.topology.findings import FINDINGS
 from drydock.topology.plan_model import PLAN_AT_MOST
 from drydock.topology.read import HOST_AT_MOST, read_topology
 from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model

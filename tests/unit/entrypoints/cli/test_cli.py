@@ -103,27 +103,78 @@ def test_findings_are_in_the_users_language_and_what_programs_read_is_not(profil
     assert run(profile, "plan", "--lang", "fr").returncode == errors.USAGE
 
 
-def test_explain_reads_a_line_or_a_log_and_says_where_to_look_if_it_knows_nothing(profile: Path) -> None:
-    entry = {"patterns": ["boom at *"], "exits": [], "check": None, "cause": "It is broken.", "remedy": "Mend it."}
-    known = {"failures": {"boom": entry | {"source": "test"}}, "translations": {"zh": {"It is broken.": "坏了。"}}}
-    (profile.parent / "failures.json").write_text(json.dumps(known))
+@pytest.fixture
+def explaining(profile: Path) -> Path:
+    """Return the profile of an image that knows two failures, and whose vLLM has two flags."""
+    entry = {"exits": [], "check": None, "cause": "It is broken.", "remedy": "Mend it.", "source": "docs/x.md"}
+    boom, flag = entry | {"patterns": ["boom at *"]}, entry | {"patterns": ["unrecognized arguments:"]}
+    findings = {"TOPO-021": {"text": "… lacks images", "remediation": "pull them", "source": "docs/x.md"}}
+    known = {"failures": {"boom": boom, "flag-unknown": flag}, "findings": findings}
+    texts = {"translations": {"zh": {"It is broken.": "坏了。"}}}
+    (profile.parent / "failures.json").write_text(json.dumps(known | texts))
+    (profile.parent / "vllm.json").write_text(json.dumps({"flags": {"--max-model-len": "N", "--dtype": "NAME"}}))
     profile.write_text(json.dumps({**PROFILE, "translations": {"zh": {}}}))
-    piped = subprocess.run(
-        [sys.executable, "-I", "-S", str(PACKAGE), "explain", "--json"],
-        input=b"ok\n\x1b[31mboom at 0x1\x1b[0m\xff\n",
-        capture_output=True,
-        check=False,
-        env={"DRYDOCK_PROFILE": str(profile)},
-    )
+    return profile
 
-    assert run(profile, "explain", "boom at 0x2", "--lang", "zh").stdout.startswith("boom at 0x2\n        坏了。\n")
-    assert [(each["id"], each["line"]) for each in json.loads(piped.stdout)] == [("boom", "boom at 0x1\ufffd")]
-    unknown = run(profile, "explain", "all is well")
+
+def explain(profile: Path, log: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run explain with a log on standard input."""
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "explain", *words]
+    return subprocess.run(command, input=log, capture_output=True, check=False, env={"DRYDOCK_PROFILE": str(profile)})
+
+
+@pytest.mark.parametrize("words", [("--json",), ("-", "--json")], ids=["nothing", "dash"])
+def test_explain_reads_the_log_on_standard_input(explaining: Path, words: tuple[str, ...]) -> None:
+    piped = explain(explaining, b"ok\n\x1b[31mboom at 0x1\x1b[0m\xff\n" + b"later\n" * 20_000, *words)
+
+    (match,) = json.loads(piped.stdout)
+    assert (match["id"], match["kind"], match["line"]) == ("boom", "cause", "boom at 0x1\ufffd")
+
+
+def test_explain_reads_files_and_says_which_is_missing(explaining: Path, tmp_path: Path) -> None:
+    for name in ("one.log", "two"):
+        (tmp_path / name).write_text(f"boom at {name}\n")
+
+    told = run(explaining, "explain", str(tmp_path / "one.log"), str(tmp_path / "two"))
+    assert (told.returncode, told.stdout.split("\n")[0]) == (0, "boom at one.log")
+    missing = run(explaining, "explain", str(tmp_path / "three.log"))
+    assert missing.returncode == errors.USAGE
+    assert "three.log: no such file" in missing.stderr
+    assert "docker run -i IMG explain -" in missing.stderr
+
+
+def test_explain_says_what_a_line_means_and_names_no_file_of_the_repository(explaining: Path) -> None:
+    told = run(explaining, "explain", "boom at 0x2", "--lang", "zh")
+
+    assert told.stdout.startswith("boom at 0x2\n        坏了。\n")
+    assert "docs/" not in told.stdout
+    assert "pull them" in run(explaining, "explain", "TOPO-021").stdout
+
+
+def test_explain_names_the_first_error_where_it_knows_nothing(explaining: Path) -> None:
+    unknown = run(explaining, "explain", "all is well\nfoo.StrangeError: odd\nKeyError: 'x'")
     assert (unknown.returncode, unknown.stdout) == (errors.NOT_KNOWN, "")
-    assert "docs/failures.md" in unknown.stderr
-    empty = start(profile, "explain")
+    assert "the first error is: foo.StrangeError: odd" in unknown.stderr
+    assert "docs/" not in unknown.stderr
+    other = run(explaining, "explain", "XYZ-042")
+    assert other.returncode == errors.NOT_KNOWN
+    assert "XYZ-042 is a finding of another accelerator" in other.stderr
+    empty = start(explaining, "explain")
     assert empty.returncode == errors.USAGE
     assert "docker logs CONTAINER 2>&1 | docker run -i IMG explain" in empty.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("error: unrecognized arguments: --swap-space 4", "--swap-space was removed: use --kv-offloading-size"),
+        ("unrecognized arguments: --max-model-length=9", "the nearest is --max-model-len."),
+        ("unrecognized arguments: --strange-thing x", "--strange-thing is not known to this vLLM; leave it out."),
+        ("unrecognized arguments: --dtype half", "--dtype is a flag of this image's vLLM"),
+    ],
+)
+def test_explain_says_what_stands_for_a_flag_that_vllm_does_not_know(explaining: Path, line: str, told: str) -> None:
+    assert told in run(explaining, "explain", line).stdout
 
 
 @pytest.fixture
