@@ -14,6 +14,7 @@ from entrypoints.core.parse import parse_line
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
 
@@ -126,7 +127,7 @@ def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOut
 
     A device file is a chip, which can have two dies.
     """
-    generation = named or next((chip.generation for chip in answer.chips), "")
+    generation = named or next((chip.generation for chip in answer.chips if chip.generation), "")
     if not generation:
         expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
         host.fail(paths[0], "a TPU of unknown generation", expected)
@@ -227,9 +228,9 @@ def _cells(line: str) -> list[str]:
 def _chip_row(line: str, row: Mapping[str, str]) -> TpuInfoChip:
     path = row.get("chip") or row.get("device") or ""
     kind = _TYPE.search(row["type"])
-    if not path or kind is None:
+    if not path or (kind is None and not is_unknown(row["type"])):
         raise parse_error(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
-    return TpuInfoChip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
+    return TpuInfoChip(path, f"v{kind[1]}" if kind else "", _busy(row.get("pid", "")))
 
 
 def _busy(word: str) -> bool | None:
@@ -238,7 +239,7 @@ def _busy(word: str) -> bool | None:
 
 
 def _usage(line: str, text: str) -> tuple[int, int] | None:
-    if text.upper().startswith(("N/A", "NONE")):
+    if any(is_unknown(part.replace("GiB", "")) for part in text.replace("N/A", "NA").split("/")):
         return None
     found = _USAGE.match(text)
     try:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
@@ -28,6 +29,8 @@ _PRODUCT = "/sys/devices/virtual/dmi/id/product_name"
 _ERRORS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 """Counters of errors that cannot be repaired. A reset repairs those of mem_ecc_repairable_uncorrected."""
 
+_MEMORY = {"inf2": 32 * GIB, "trn1": 32 * GIB, "trn2": 96 * GIB}
+"""Family → bytes that neuron-ls prints for a device, where it does not know them itself."""
 _FAMILY = re.compile(r"(trn|inf)\d")
 _NOTHING = NeuronLsDevice(-1, 0, None, "")
 
@@ -81,7 +84,7 @@ def _device(host: Host, number: int, row: NeuronLsDevice, instance: str) -> Devi
     return Device(
         number=number,
         name=_word(host, number, "info/architecture/device_name") or architecture,
-        memory_total=row.memory,
+        memory_total=row.memory if row is _NOTHING else row.memory or _MEMORY.get(architecture),
         memory_used=_used(host, number),
         node=row.node if node is None else node,
         health=_health(host, number),

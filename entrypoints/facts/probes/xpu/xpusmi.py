@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list
-from entrypoints.facts.probes.common.printed import bus_of, json_in, number_of, size_of, word_of
+from entrypoints.facts.probes.common.printed import bus_of, is_unknown, json_in, number_of, size_of, word_of
 from entrypoints.facts.probes.common.tools import parse_error
 
 
@@ -37,7 +37,7 @@ class XpuSmiTopology(NamedTuple):
 
 _RULE = re.compile(r"^\s*\+[-=]", re.MULTILINE)
 _TILE = re.compile(r"GPU (\d{1,3}(?:/\d{1,2})?)")
-_USAGE = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
+_USAGE = re.compile(r"(\d{1,9}\s*MiB|N/A)\s*/\s*(\d{1,9})\s*MiB")
 _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 
@@ -103,7 +103,8 @@ def _from_table(text: str) -> tuple[Xpu, ...]:
         if head and bus:
             found.append(Xpu(int(head[1]), name=word_of(head[2]), bus=bus))
         elif found and usage:
-            found[-1] = found[-1]._replace(used=int(usage[1]) << 20, memory=int(usage[2]) << 20)
+            used = None if is_unknown(usage[1]) else int(usage[1].removesuffix("MiB")) << 20
+            found[-1] = found[-1]._replace(used=used, memory=int(usage[2]) << 20)
     return tuple(found)
 
 
