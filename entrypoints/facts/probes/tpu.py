@@ -35,6 +35,9 @@ V2 = "0x004e"
 DIES = {"v2": 2, "v3": 2, "v7x": 2}
 """Devices per chip in the runtime, if more than one (tpu_info/device.py, devices_per_chip)."""
 
+MOST_CHIPS = {"v7x": 4}
+"""Chips of the largest host, where a chip can have several PCI slots (machine type tpu7x-standard-4t)."""
+
 ACCEL = "/dev/accel[0-9]*"
 VFIO = "/dev/vfio/[0-9]*"
 GROUPS = "/sys/kernel/iommu_groups/*/devices/*"
@@ -104,11 +107,26 @@ def generation_of(accelerator_type: str) -> str:
 
 def _places(host: Host) -> tuple[TpuDevice, ...]:
     """Return the devices of Google's PCI functions by address. A chip with two dies counts as two."""
-    functions = pci.find(host, VENDOR, tuple(GENERATIONS))
+    chips = _group_by_chip(pci.find(host, VENDOR, tuple(GENERATIONS)))
+    return tuple(place for card, members in enumerate(chips) for place in _chip(host, card, members))
+
+
+def _group_by_chip(functions: tuple[pci.Pci, ...]) -> list[list[pci.Pci]]:
+    """Return the functions of each chip. Those of a v7x can be in several slots of a bus that no other chip is on.
+
+    In a virtual machine all chips may be on one bus: then each slot is a chip, or as many slots as the host's size says.
+    """
+    most = MOST_CHIPS.get(GENERATIONS[functions[0].device], 0) if functions else 0
+    buses = {function.bus.rpartition(":")[0] for function in functions}
+    separator = ":" if most and len(buses) > 1 else "."
     chips: dict[str, list[pci.Pci]] = {}
     for function in functions:
-        chips.setdefault(function.bus.partition(".")[0], []).append(function)
-    return tuple(place for card, members in enumerate(chips.values()) for place in _chip(host, card, members))
+        chips.setdefault(function.bus.rpartition(separator)[0], []).append(function)
+    slots = list(chips.values())
+    if not most or len(slots) <= most:
+        return slots
+    width = -(-len(slots) // most)
+    return [[each for slot in slots[first : first + width] for each in slot] for first in range(0, len(slots), width)]
 
 
 def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
@@ -117,9 +135,9 @@ def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
     if generation == "v3" and host.parsed(subsystem, parse_line, "") == V2:
         generation = "v2"
     dies = DIES.get(generation, 1)
-    functions = members if len(members) > 1 else members * dies
+    functions = members[:dies] if len(members) >= dies else members[:1] * dies
     for function in functions:
-        yield TpuDevice(generation, function.bus, function.node, function.cpus, card if len(functions) > 1 else None)
+        yield TpuDevice(generation, function.bus, function.node, function.cpus, card if dies > 1 else None)
 
 
 def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:
