@@ -87,7 +87,9 @@ def _has_unified_memory(facts: Facts) -> bool:
 
     Another GPU without a size is one that the tool may not read, as in a pod with a MIG instance.
     """
-    return all(device.architecture and is_unified(device.name) and device.memory_total is None for device in facts.devices)
+    return all(
+        device.architecture and is_unified(device.name) and device.memory_total is None for device in facts.devices
+    )
 
 
 # --- type -----------------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def _places(host: Host) -> tuple[TpuDevice, ...]:
 def _group_by_chip(functions: tuple[pci.Pci, ...]) -> list[list[pci.Pci]]:
     """Return the functions of each chip. Those of a v7x can be in several slots of a bus that no other chip is on.
 
-    In a virtual machine all chips may be on one bus: then each slot is a chip, or as many slots as the host's size says.
+    In a virtual machine all chips may be on one bus: a slot is a chip then, or as many slots as the host's size says.
     """
     most = MOST_CHIPS.get(GENERATIONS[functions[0].device], 0) if functions else 0
     buses = {function.bus.rpartition(":")[0] for function in functions}

@@ -40,8 +40,12 @@ _FAMILIES = (
 """Part of a chip's name → the same target, for unknown PCI ids. vllm-ascend's setup.py uses the same parts."""
 
 _MEMORY = {
-    **{"910B4-1": 65536, "910B4": 32768, "910B": 65536, "910PRO": 32768, "310P": 21525},
-    **{"ascend910_93": 65536},
+    "910B4-1": 65536,
+    "910B4": 32768,
+    "910B": 65536,
+    "910PRO": 32768,
+    "310P": 21525,
+    "ascend910_93": 65536,
 }
 """Part of a chip's name, or its target → MB that npu-smi prints, where it may not read them; the first part counts.
 

@@ -54,9 +54,20 @@ _MODELS = (
 """From published outputs of nvidia-smi. The first model whose words are all in the name counts."""
 
 _INSTANCES = {
-    **{"1g.5gb": 4864, "1g.10gb": 9728, "1g.20gb": 19968, "2g.10gb": 9856, "2g.20gb": 19968, "3g.20gb": 19968},
-    **{"3g.40gb": 40192, "4g.20gb": 19968, "4g.40gb": 40192, "7g.40gb": 40192, "7g.80gb": 80640},
-    **{"1g.6gb": 5952, "2g.12gb": 11904, "4g.24gb": 23936},
+    "1g.5gb": 4864,
+    "1g.10gb": 9728,
+    "1g.20gb": 19968,
+    "2g.10gb": 9856,
+    "2g.20gb": 19968,
+    "3g.20gb": 19968,
+    "3g.40gb": 40192,
+    "4g.20gb": 19968,
+    "4g.40gb": 40192,
+    "7g.40gb": 40192,
+    "7g.80gb": 80640,
+    "1g.6gb": 5952,
+    "2g.12gb": 11904,
+    "4g.24gb": 23936,
 }
 """MIG profile → MiB, of the GPU on which it is smallest (NVIDIA MIG user guide, nvidia-smi mig -lgip)."""
 

@@ -201,9 +201,7 @@ def parse_table(text: str) -> NvidiaSmiTable:
         raise parse_error(text.strip().rpartition("\n")[2], "a row for each GPU")
     newest = "" if cuda is None or is_unknown(cuda[1]) else cuda[1]
     processes = parts["Processes"]
-    return NvidiaSmiTable(
-        driver[1], newest, gpus, _slices(parts["MIG"]), _computing(processes), _drawing(processes)
-    )
+    return NvidiaSmiTable(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(processes), _drawing(processes))
 
 
 def _parts(text: str) -> dict[str, list[str]]:

@@ -165,7 +165,9 @@ def test_four_chips_of_v7x_are_eight_devices_however_many_functions(tmp_path: Pa
 
 
 def test_a_second_function_of_a_chip_of_one_die_is_no_device(tmp_path: Path) -> None:
-    functions = pci("0000:00:04.0", "0x1ae0", "0x006f", "0x088000") | pci("0000:00:04.1", "0x1ae0", "0x006f", "0x088000")
+    functions = pci("0000:00:04.0", "0x1ae0", "0x006f", "0x088000") | pci(
+        "0000:00:04.1", "0x1ae0", "0x006f", "0x088000"
+    )
     seen, _ = probe(tmp_path, {**functions, "dev/vfio/0": ""})
 
     assert [(device.architecture, device.card) for device in seen.devices] == [("v6e", None)]

@@ -397,6 +397,7 @@ def test_a_gpu_that_uses_the_hosts_memory_needs_no_size(tmp_path: Path) -> None:
 
 # --- desktops -------------------------------------------------------------------------------------------------------
 
+
 def _table_of(use: str, display: str, *processes: str) -> str:
     """Return the table of an H100 with this memory in use, screen, and rows `type name memory`."""
     table = sample("cuda/nvidia-smi.h100-1x.r580.txt").replace("70323MiB", use.rjust(8))
