@@ -46,6 +46,11 @@ FULL = (*OLD, "compute_cap", "mig.mode.current")
 """compute_cap needs driver 510. An older driver rejects the whole query."""
 
 _CAPABILITIES = {
+    **dict.fromkeys(("K20", "K40"), "3.5"),
+    **dict.fromkeys(("K80",), "3.7"),
+    **dict.fromkeys(("M4", "M40", "M60", "GTX 9"), "5.2"),
+    **dict.fromkeys(("P100",), "6.0"),
+    **dict.fromkeys(("P4", "P40", "P2000", "P4000", "P5000", "P6000", "GTX 10"), "6.1"),
     **dict.fromkeys(("V100",), "7.0"),
     **dict.fromkeys(("T4", "RTX 20", "GTX 16"), "7.5"),
     **dict.fromkeys(("A100", "A30"), "8.0"),

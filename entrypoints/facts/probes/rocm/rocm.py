@@ -58,6 +58,15 @@ REVISIONS = {
 }
 """PCI device id and revision → model, for ids that several models share (libdrm, data/amdgpu.ids)."""
 
+ARCHITECTURES = {
+    **dict.fromkeys(("0x7408", "0x740c", "0x740f"), "gfx90a"),
+    **dict.fromkeys(("0x74a0", "0x74a1", "0x74a2", "0x74a5", "0x74a9", "0x74b5", "0x74b9"), "gfx942"),
+    **dict.fromkeys(("0x75a0", "0x75a3"), "gfx950"),
+    **dict.fromkeys(("0x7550", "0x7551"), "gfx1201"),
+    "0x744c": "gfx1100",
+}
+"""PCI device id → target that kernels are compiled for, where a tool does not print it (pci.ids, ROCm's GPU list)."""
+
 MEMORY = {
     **dict.fromkeys(("0x7408", "0x740c", "0x740f"), 65520),
     **dict.fromkeys(("0x74a1", "0x74b5", "0x74a9", "0x74a2"), 196592),
@@ -249,12 +258,16 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
 
 def _measured(card: AmdSmiCard) -> AmdSmiCard:
     """Return the card with the memory of its model, and what is used of it, where the tool prints only a share."""
-    ids = {name: device for device, name in NAMES.items()}
     whole = card.partitions[1] in ("", "SPX")
-    model = MEMORY.get(card.device or ids.get(card.name, ""), 0) * MIB if whole else 0
+    model = MEMORY.get(_model_id(card), 0) * MIB if whole else 0
     memory = card.memory or model or None
     used = memory * card.share // 100 if memory and card.used is None and card.share is not None else card.used
     return card._replace(memory=memory, used=used)
+
+
+def _model_id(card: AmdSmiCard) -> str:
+    """Return a card's PCI device id, or one of its model; empty if the model is not known."""
+    return card.device or next((device for device, name in NAMES.items() if name == card.name), "")
 
 
 def _seen(host: Host, card: AmdSmiCard) -> Device:
@@ -268,7 +281,7 @@ def _seen(host: Host, card: AmdSmiCard) -> Device:
         node=near,
         bus=card.bus,
         cpus=cpus,
-        architecture=card.architecture,
+        architecture=card.architecture or ARCHITECTURES.get(_model_id(card), ""),
     )
 
 

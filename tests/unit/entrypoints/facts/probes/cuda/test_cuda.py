@@ -425,3 +425,18 @@ def test_a_desktop_does_not_hold_a_gpu(
     seen, _ = probe(tmp_path, {"nvidia-smi": _table_of(use, display, *processes)})
 
     assert seen.devices[0].busy is busy
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("Tesla K80", "3.7"),
+        ("Tesla P100-PCIE-16GB", "6.0"),
+        ("NVIDIA GeForce GTX 1080 Ti", "6.1"),
+        ("Tesla M60", "5.2"),
+    ],
+)
+def test_a_gpu_too_old_for_vllm_is_known_by_its_name(tmp_path: Path, name: str, capability: str) -> None:
+    seen, _ = probe(tmp_path, {LEAST: f"index, name, memory.total [MiB]\n0, {name}, 11441 MiB\n"})
+
+    assert (seen.devices[0].architecture, seen.versions["compute_capability"]) == (capability, capability)
