@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import evaluate, notice, tell, unread
+from entrypoints.checks.causes import tell_unread
+from entrypoints.checks.findings import evaluate, notice, tell
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding, Limits, Notice
@@ -28,7 +29,7 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
     """Return every finding: unreadable facts, the profile's checks, and what the container lacks."""
     known = profile.get("findings") or {}
     return (
-        *(tell(known, each) for each in unread(facts)),
+        *tell_unread(profile, facts),
         *evaluate(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
         *(tell(known, each) for each in missing(profile.get("run") or {}, facts)),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from entrypoints.accelerators import decide_module
 from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
+from entrypoints.checks.causes import with_cause
 from entrypoints.checks.findings import INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -70,14 +71,17 @@ def command(
     given, advised = recommended(profile, facts, model, given)
     nothing = none_here(profile, facts, given.env)
     if nothing:
-        raise nothing
+        raise with_cause(nothing, profile, facts)
     inputs.check_speech(profile, model)
     published, model = model, as_overridden(model, given, profile["vllm"])
     check_length(model, given, {item["setting"] for item in profile["settings"]})
     across = over.read_across(profile, facts, given)
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     loaded = loading.as_loaded(profile["thresholds"], model, given)
-    decision = decide(profile, facts, loaded, given)
+    try:
+        decision = decide(profile, facts, loaded, given)
+    except EntrypointError as error:
+        raise with_cause(error, profile, facts) from error
     _check_offload(profile, given, decision.values)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
