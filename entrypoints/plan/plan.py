@@ -69,6 +69,7 @@ def command(
     given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
     stated = _command_line(given) | guard.stated(given) | parsers.stated(given)
     given, advised = recommended(profile, facts, model, given)
+    given = given._replace(vllm=given.vllm.narrow_rows(facts.processor.architecture))
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise with_cause(nothing, profile, facts)
