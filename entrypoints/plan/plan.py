@@ -31,7 +31,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard, inputs, parsers
+from entrypoints.plan import guard, inputs, parsers, placement
 from entrypoints.plan import ranks as over
 from entrypoints.plan.recommended import recommended
 from entrypoints.plan.roles import role_notices, role_settings
@@ -111,7 +111,8 @@ def command(
     unreadable = inputs.notices(profile, model, given, settled)
     refused = check_limits(profile, model, given, settled)
     said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *_hub(model))
-    notices = (*said, *exposed, *unguarded, *spread, *roles)
+    distant = placement.find_distant(profile, facts, given, decision.uses)
+    notices = (*said, *exposed, *unguarded, *spread, *roles, *distant)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
@@ -120,7 +121,7 @@ def command(
         argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
         env=_new_variables(chosen),
         reasons=(*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
-        findings=(*examine(profile, facts), *noticed),
+        findings=(*examine(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
         port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),
