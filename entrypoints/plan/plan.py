@@ -111,8 +111,16 @@ def command(
     unreadable = inputs.notices(profile, model, given, settled)
     refused = check_limits(profile, model, given, settled)
     said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *_hub(model))
-    distant = placement.find_distant(profile, facts, given, decision.uses)
-    notices = (*said, *exposed, *unguarded, *spread, *roles, *distant)
+    held = loading.find_host_weights(facts, model, loaded, settled, decision.uses)
+    notices = (
+        *said,
+        *exposed,
+        *unguarded,
+        *spread,
+        *roles,
+        *held,
+        *placement.find_distant(profile, facts, given, decision.uses),
+    )
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
