@@ -17,6 +17,7 @@ from typing import Any
 
 from drydock.build import render
 from drydock.build.job import choose_platform
+from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError
 from drydock.core.files import dumps
@@ -82,7 +83,10 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     if known is None:
         return {}
     rows = vllm_lists.find_other_rows(project, variant, known)
-    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, "rows": rows}).encode()}
+    named = {row for names in rows.values() for row in names}
+    platforms = {each.id: each.platforms for each in read_matrix(project) if each.id in named}
+    others = {"rows": rows, "row_platforms": platforms}
+    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, **others}).encode()}
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:

@@ -192,6 +192,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
+    profile = _with_causes(profile, facts, arguments, env)
     hub_env = _hub_environment(env, facts, profile) | ({USE_MODELSCOPE: "True"} if given.modelscope else {})
     hub = parse_hub(hub_env, given.flag(REVISION), given.flag(DOWNLOAD_DIR))
     if hub.modelscope:
@@ -302,6 +303,7 @@ def _check(arguments: Arguments, env: Env) -> int:
 
     profile = _profile_to_read(arguments, env)
     facts, host, _ = _probe(arguments, env, profile)
+    profile = _with_causes(profile, facts, arguments, env)
     findings = (*examine(profile, facts), *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:
         from entrypoints.checks.fixes import script
@@ -401,6 +403,16 @@ def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
         host = Host()
     commands = Commands(host)
     return probe(host, commands, profile, env), host, commands
+
+
+def _with_causes(profile: Mapping[str, Any], facts: Any, arguments: Arguments, env: Env) -> dict[str, Any]:
+    """Return the profile with what `explain` knows, if a probe failed; a start without failures does not read it."""
+    if not facts.failures:
+        return {**profile}
+    from entrypoints.checks.symptoms import with_failures
+
+    known = _read_image_file(env, "failures.json") or {}
+    return _to_read(with_failures(read_profile(env), known), arguments, env)
 
 
 def _health(arguments: Arguments, env: Env) -> int:

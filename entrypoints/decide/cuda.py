@@ -18,6 +18,7 @@ from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.records import Decision
 from entrypoints.facts.derived import derive
+from entrypoints.facts.probes.cuda.gpu_models import is_unified
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
 from entrypoints.request.vllm_flags import UserFlags
@@ -82,8 +83,13 @@ def rules(case: Case, dtype: Value) -> Rules:
 
 
 def _has_unified_memory(facts: Facts) -> bool:
-    """Return whether the GPUs share the host's memory (GB10, Jetson): nvidia-smi lists them without a memory size."""
-    return all(device.architecture and device.memory_total is None for device in facts.devices)
+    """Return whether the GPUs share the host's memory (GB10, Jetson): nvidia-smi lists them without a memory size.
+
+    Another GPU without a size is one that the tool may not read, as in a pod with a MIG instance.
+    """
+    return all(
+        device.architecture and is_unified(device.name) and device.memory_total is None for device in facts.devices
+    )
 
 
 # --- type -----------------------------------------------------------------------------------------------------------

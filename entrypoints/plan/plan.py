@@ -7,6 +7,7 @@ from typing import Any
 
 from entrypoints.accelerators import decide_module
 from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
+from entrypoints.checks.causes import with_cause
 from entrypoints.checks.findings import INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -30,7 +31,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard, inputs, parsers
+from entrypoints.plan import guard, inputs, parsers, placement
 from entrypoints.plan import ranks as over
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.plan.recommended import recommended
@@ -69,16 +70,20 @@ def command(
     given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
     stated = _command_line(given) | guard.stated(given) | parsers.stated(given)
     given, advised = recommended(profile, facts, model, given)
+    given = given._replace(vllm=given.vllm.narrow_rows(facts.processor.architecture))
     nothing = none_here(profile, facts, given.env)
     if nothing:
-        raise nothing
+        raise with_cause(nothing, profile, facts)
     inputs.check_speech(profile, model)
     published, model = model, as_overridden(model, given, profile["vllm"])
     check_length(model, given, {item["setting"] for item in profile["settings"]})
     across = over.read_across(profile, facts, given)
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     loaded = loading.as_loaded(profile["thresholds"], model, given)
-    decision = decide(profile, facts, loaded, given)
+    try:
+        decision = decide(profile, facts, loaded, given)
+    except EntrypointError as error:
+        raise with_cause(error, profile, facts) from error
     _check_offload(profile, given, decision.values)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
@@ -108,7 +113,16 @@ def command(
     refused = check_limits(profile, model, given, settled)
     later = find_later_downloads(profile, facts, model, given)
     said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *later, *_hub(model))
-    notices = (*said, *exposed, *unguarded, *spread, *roles)
+    held = loading.find_host_weights(facts, model, loaded, settled, decision.uses)
+    notices = (
+        *said,
+        *exposed,
+        *unguarded,
+        *spread,
+        *roles,
+        *held,
+        *placement.find_distant(profile, facts, given, decision.uses),
+    )
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
@@ -117,7 +131,7 @@ def command(
         argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
         env=_new_variables(chosen),
         reasons=(*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
-        findings=(*examine(profile, facts), *noticed),
+        findings=(*examine(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
         port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),

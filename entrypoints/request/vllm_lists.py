@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 ACCEPT = "--vllm-accepts"
 """drydock's flag: vLLM takes what it names, whatever the lists say; repeatable."""
+_OCI_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""What `uname -m` prints → the name in OCI's platforms, where they differ."""
 BOOLEAN = "boolean"
 """A flag that also exists with `--no-` before its name (templates/tools/read_vllm.py)."""
 
@@ -30,6 +32,18 @@ class VllmLists(NamedTuple):
     def refuse_float16(self, model_type: str) -> str:
         """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
         return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()
+
+    def narrow_rows(self, architecture: str) -> VllmLists:
+        """Return the lists with those other rows only that have an image for a machine's architecture."""
+        if not self.lists.get("rows"):
+            return self
+        platforms: Mapping[str, list[str]] = self.lists.get("row_platforms", {})
+        wanted = f"linux/{_OCI_NAMES.get(architecture, architecture)}"
+        rows = {
+            name: [row for row in others if wanted in platforms.get(row, (wanted,))]
+            for name, others in self.lists["rows"].items()
+        }
+        return self._replace(lists={**self.lists, "rows": {name: others for name, others in rows.items() if others}})
 
     def option_strings(self) -> frozenset[str]:
         """Return every option string of the server, empty if they are not known or only assumed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from entrypoints.core.records import Facts
@@ -26,7 +28,26 @@ def with_graphics(facts: Facts) -> Facts:
     return facts._replace(devices=(*facts.devices[:7], graphics))
 
 
+def as_apu(carved: int, shared: int, counted: int) -> Callable[[Facts], Facts]:
+    """Return a change to one GPU that is part of the processor; sizes in MiB."""
+
+    def change(facts: Facts) -> Facts:
+        named = facts.devices[0]._replace(name="AMD Radeon 8060S", architecture="gfx1151", busy=False)
+        apu = named._replace(memory_total=counted << 20, memory_used=161 << 20)
+        sizes = {"apu_memory_mib": str(counted), "apu_vram_mib": str(carved), "apu_gtt_mib": str(shared)}
+        return facts._replace(devices=(apu,), links=(), kernel={**facts.kernel, **sizes})
+
+    return change
+
+
 ROWS = {
+    "a processor's GPU with a small carve-out names its limits": Row(
+        MI355, changed=as_apu(512, 63488, 512), refused="too little memory is free: 0 (0.3 GiB of 0.5 GiB)"
+    ),
+    "one whose limit is too low for the model names them too": Row(
+        MI355, changed=as_apu(512, 12288, 12288), refused="512 MiB carved out by the firmware, 12288 MiB shared (GTT)"
+    ),
+    "one with a large carve-out serves": Row(MI355, changed=as_apu(98304, 15360, 98304), values={"-tp": None}),
     "one of eight": Row(
         MI300, "-tp 1", values={VISIBLE: "0", AITER: "1", CHANNELS: None}, because={VISIBLE: "amd-smi"}
     ),

@@ -68,6 +68,21 @@ def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take
     assert "--vllm-accepts Qwen3ForCausalLM" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("platforms", "named"),
+    [
+        ({"amd": ["linux/amd64"], "arm": ["linux/arm64"]}, "--target amd takes it"),
+        ({"amd": ["linux/arm64", "linux/amd64"], "arm": ["linux/amd64"]}, "--target amd or arm takes it"),
+        ({"amd": ["linux/arm64"], "arm": ["linux/s390x"]}, "./inv run --target auto"),
+    ],
+)
+def test_rows_for_another_machine_are_not_named(platforms: dict[str, list[str]], named: str) -> None:
+    rows = {"rows": {"Qwen3ForCausalLM": ["amd", "arm"]}, "row_platforms": platforms}
+    error = refused(lists={**lists_of("0.6.1.post1"), **rows}, architecture="Qwen3ForCausalLM")
+
+    assert error.hint.startswith(named)
+
+
 def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
     unknown = {"architecture": "NovelForCausalLM"}
     assert findings(plan(**unknown))["PLAN-150"][0] == "architecture NovelForCausalLM"
