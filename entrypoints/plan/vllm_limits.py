@@ -108,7 +108,7 @@ def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, setting
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
     for name, flag in given.flags.items():
-        yield from _refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
+        yield from find_refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
 
 
 def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -196,7 +196,7 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
             yield Refusal(needed[0], problem, f"the package {' or '.join(needed)}")
 
 
-def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
+def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
     """Yield a value that the parser of the command line refuses, by what the flag takes."""
     if isinstance(value, bool) or not takes or value == "None":
         return
