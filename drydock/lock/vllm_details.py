@@ -23,6 +23,8 @@ RECORDS = "config/utils.py"
 """The decorator of the classes that JSON flags are parsed into."""
 ONE, MANY, MAYBE, NOTHING = "one", "many", "maybe", "nothing"
 """How many values a flag takes: 1; 1 or more; 0 or 1; 0."""
+SUFFIX, AUTO = "suffix", "auto"
+"""Forms of whole numbers, beside digits: 4k; 4k and auto."""
 SWITCHES = ("store_true", "store_false", "BooleanOptionalAction")
 DEPRECATION_AT_MOST = 200
 """Characters of a message of vLLM's."""
@@ -50,6 +52,10 @@ class FlagDetails(Record):
     """Of a JSON flag without a class: its type."""
     deprecated: str = ""
     """What vLLM says of its end; empty if it says nothing."""
+    number: str = ""
+    """Of a whole number: `suffix` if 4k is one too, `auto` if the word auto is one as well."""
+    takes_none: bool = False
+    """Whether the word None is a value."""
 
 
 class KeyDetails(Record):
@@ -103,6 +109,20 @@ def read_details(program: Any, root: Path) -> VllmDetails:
     )
 
 
+def _number_forms(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield field and form of the whole numbers that may have suffixes, from the tests in vLLM's get_kwargs."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for function in (node for node in functions if node.name in ("get_kwargs", "_compute_kwargs")):
+        assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+        tables = {_last(node.targets[0]): node.value for node in assignments if _last(node.targets[0])}
+        for test in (node for node in ast.walk(function) if isinstance(node, ast.If)):
+            first = ast.unparse(test.body[0])
+            if "human_readable_int" in first and first.count("\n") == 0:
+                names = [tables.get(_last(node), node) for node in ast.walk(test.test)]
+                form = AUTO if "or_auto" in first else SUFFIX
+                yield from ((word, form) for node in names for word in _texts(ast.walk(node)))
+
+
 def _forbids_extra(node: ast.AST) -> bool:
     """Return whether a node is `extra="forbid"`."""
     return isinstance(node, ast.keyword) and node.arg == "extra" and getattr(node.value, "value", "") == "forbid"
@@ -118,6 +138,7 @@ class _Reader:
         paths = (*BACKENDS, *package.names("config"), "config.py")
         classes = (node for path in paths for node in package.tree(path).body if isinstance(node, ast.ClassDef))
         self._enums = {node.name: node for node in classes if any("Enum" in _last(base) for base in node.bases)}
+        self._numbers = dict(_number_forms(package.tree("engine/arg_utils.py")))
 
     def flags(self) -> Iterator[FlagDetails]:
         """Yield the flags of engine and server."""
@@ -173,6 +194,10 @@ class _Reader:
             update["default"] = self._text(own["default"])
         if "nargs" in own:
             update["count"] = _count(own["nargs"])
+        if "type" in own:
+            text = ast.unparse(own["type"])
+            update["takes_none"] = "optional" in text or "nullable" in text
+            update["number"] = SUFFIX if "human_readable_int" in text else ""
         if text := _deprecation(self._help(own)):
             update["deprecated"] = text
         return update
@@ -196,6 +221,8 @@ class _Reader:
             record=name,
             annotation=text,
             deprecated=_deprecation(self._docstring(record, field)),
+            number=self._numbers.get(field, "") if takes == self._program.INTEGER else "",
+            takes_none=re.search(r"\bOptional\[|\bNone\b", ast.unparse(annotation)) is not None,
         )
 
     def _parts(self, annotation: ast.expr) -> list[ast.expr]:
