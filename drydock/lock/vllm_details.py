@@ -282,6 +282,8 @@ class _Reader:
             return self._default(_last(node.value), node.attr, depth + 1) or ast.unparse(node)
         if isinstance(node, ast.Name) and node.id in self._records.known:
             return self._text(self._records.known[node.id], depth + 1)
+        if isinstance(node, ast.Subscript):  # kwargs["x"]["default"]
+            return ""
         return self._called(node, depth) if isinstance(node, ast.Call) else ast.unparse(node)
 
     def _called(self, node: ast.Call, depth: int) -> str:

@@ -33,7 +33,8 @@ from drydock.repo import version
 from drydock.repo.task_helpers import print_errors
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
+    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "compare", "doctor",
+                     "engine"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
     "Change what is in it": ("init", "lock", "lock.diff", "update", "upgrade", "fetch", "render", "bake"),
@@ -48,6 +49,8 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 
 WITH_AUTO = ("build", "run", "entrypoint")
 """Tasks whose --target may be auto."""
+NAMING_ROWS = ("compare --from", "compare --to")
+"""Tasks and options, beside --target, that take the name of a row."""
 SHORT = {"-v": "--verbose"}
 """Short option → the long one. Each means the same in every task, as -h does."""
 
@@ -361,7 +364,11 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
     *_, named = ("", *(word for word in _joined(before, contexts) if word in contexts))
     option = before[-1] if before else ""
     found: Iterable[str]
-    if option == "--target" or (named in MANY and not last.startswith("-") and f"{named} {option}" not in VALUES):
+    if (
+        f"{named} {option}" in NAMING_ROWS
+        or option == "--target"
+        or (named in MANY and not last.startswith("-") and f"{named} {option}" not in VALUES)
+    ):
         listed, comma, _ = last.rpartition(",") if named in CHOOSING else ("", "", last)
         found = {f"{listed}{comma}{word}" for word in _targets() | ({"auto"} if named in WITH_AUTO else set())}
     elif named and option in contexts[named].flags and contexts[named].flags[option].takes_value:
