@@ -119,7 +119,7 @@ def _planned_words(model: str, flags: Sequence[JudgedFlag]) -> tuple[str, ...]:
     for flag in flags:
         head, values, is_joined = flag.group
         values = values[: len(values) - len(flag.new.rest)] if flag.new.rest == (model,) else values
-        if flag.new.name != MODEL_NAME and flag.old.name != MODEL_NAME:
+        if MODEL_NAME not in (flag.new.name, flag.old.name):
             words += [f"{head}={values[0]}", *values[1:]] if is_joined and values else [head, *values]
     return tuple(words)
 

@@ -48,9 +48,8 @@ def judge_flag(group: Group, sides: Sides, *, is_drydocks: bool, has_model: bool
     old, new = sides.old_parser.understand(group), sides.new_parser.understand(group)
     written = " ".join(redact_argv(group.written.split(" ")))
     judgments = [*_judge(group, written, old, new, sides, is_drydocks=is_drydocks)]
-    if new.flag and not has_model and len(new.rest) == 1 and not judgments:
-        new = new._replace(rest=())  # it is the model
-    if new.flag and new.rest and not judgments:
+    is_model = not has_model and len(new.rest) == 1
+    if new.flag and new.rest and not is_model and not judgments:
         because = f"{new.rest[0]!r:.60} is no value of {new.name}, which takes {new.flag.count}"
         judgments.append(Judgment("flag", written, Verdict.BLOCKED, because))
     return JudgedFlag(group, written, old, new, tuple(judgments) or (_safe(written, old, new),))
@@ -108,7 +107,9 @@ def _judge_values(written: str, old: Understood, new: Understood, sides: Sides) 
 def _taken(understood: Understood, version: ServedVersion, parser: VllmParser) -> Taken | None:
     if understood.flag is None:
         return None
-    return Taken(parser.takes.get(understood.name, ""), understood.flag, version.details)
+    is_json = understood.flag.record or understood.flag.annotation
+    takes = parser.takes.get(understood.name, "") or (JSON if is_json else "")
+    return Taken(takes, understood.flag, version.details)
 
 
 def _judge_dotted(written: str, new: Understood, before: Taken | None, after: Taken) -> Iterator[Judgment]:

@@ -13,6 +13,7 @@ from drydock.core.files import DEEPEST
 from drydock.lock.vllm_details import AUTO, SUFFIX, FlagDetails, KeyDetails, VllmDetails
 from entrypoints.core.redact import redact_value
 from entrypoints.plan.vllm_limits import SHORTENED, find_refused_value
+from entrypoints.request.flags import EXECUTOR, LOAD_FORMAT, QUANTIZATION, REASONING_PARSER, TOOL_PARSER
 
 INTEGER, JSON, BOOLEAN = "int", "json", "boolean"
 """Kinds of values in vLLM's lists (templates/tools/read_vllm.py)."""
@@ -44,6 +45,8 @@ CODE = frozenset(
     )
 )
 """Flags that name the user's code: it calls vLLM, in ways that lists do not have."""
+LISTED = frozenset((EXECUTOR, LOAD_FORMAT, QUANTIZATION, REASONING_PARSER, TOOL_PARSER))
+"""Flags whose values plan/vllm_limits.py judges, by the names and packages in the lists."""
 _OPEN = re.compile(r"\b(Any|object|Callable|Config|dict\b(?!\[))")
 """Types whose keys vLLM does not name."""
 _PAIRS = re.compile(r"\s*[\w-]+=\d+(\s*,\s*[\w-]+=\d+)*\s*")
@@ -73,6 +76,12 @@ def judge_value(name: str, written: str, value: str, old: Taken | None, new: Tak
     if new.takes == JSON:
         yield from _judge_json(name, value, old, new)
         return
+    if name in LISTED:
+        return
+    if new.flag.is_custom:
+        because = "code of vLLM's own reads it: the lists do not have what it takes"
+        yield Judgment("flag", written, Verdict.UNKNOWN, because)
+        return
     if name in CODE and value not in ("auto", ""):
         yield Judgment("flag", written, Verdict.UNKNOWN, "names your own code: try it with the new version's classes")
         return
@@ -83,9 +92,17 @@ def refused(name: str, value: str, side: Taken) -> str:
     """Return what the parser of a version expects instead of a value; empty if it takes it."""
     if value == "None":
         return "" if side.flag.takes_none or not side.takes else "another value than None"
-    if side.takes == INTEGER:
+    if side.flag.only_words and not side.takes and _word(value) not in map(_word, side.flag.words):
+        return f"one of {', '.join(side.flag.words)}"
+    if INTEGER in (side.takes, side.flag.item):
         return _refused_number(value, side.flag.number)
-    return next((refusal.expected for refusal in find_refused_value(side.takes, name, value, name)), "")
+    takes = side.takes or side.flag.item
+    return next((refusal.expected for refusal in find_refused_value(takes, name, value, name)), "")
+
+
+def _word(text: str) -> str:
+    """Return a word as some flags compare it: --moe-backend takes Deep-GEMM for deep_gemm."""
+    return text.casefold().replace("-", "_")
 
 
 def _refused_number(value: str, form: str) -> str:
@@ -113,11 +130,11 @@ def _refused(name: str, written: str, value: str, expected: str, old: Taken | No
 
 def _judge_word(kind: str, written: str, value: str, old: Sequence[str], new: Sequence[str]) -> Iterator[Judgment]:
     """Yield a judgment of a value that vLLM's annotation does not name, although its parser takes any text."""
-    names = {word.casefold() for word in new}
-    words = {part for part in re.split(r"[,+]", value.casefold()) if part}
-    if not names or value.casefold() in names or (words and words <= names):
+    names = set(map(_word, new))
+    words = {_word(part) for part in re.split(r"[,+]", value) if part}
+    if not names or _word(value) in names or (words and words <= names):
         return
-    if value.casefold() in {word.casefold() for word in old}:
+    if _word(value) in map(_word, old):
         hint = f"one of {', '.join(sorted(new))}" if len(new) <= 12 else nearest(value, new, f"{len(new)} names")  # noqa: PLR2004 - a line holds them
         yield Judgment(kind, written, Verdict.BLOCKED, f"the new version does not have {value} any more: {hint}")
     else:
@@ -134,7 +151,7 @@ def _judge_json(name: str, value: str, old: Taken | None, new: Taken) -> Iterato
     except (ValueError, RecursionError):
         yield Judgment("flag", name, Verdict.UNKNOWN, f"{name}: its JSON is nested too deeply to be read")
         return
-    if new.flag.record and not isinstance(content, dict):
+    if new.details.records.get(new.flag.record) and not isinstance(content, dict):
         digits = isinstance(content, int) and new.flag.record == "CompilationConfig"
         instead = f"{name}.mode {content}" if digits else ""
         because = f"the new version takes an object, with the keys of {new.flag.record}"

@@ -17,6 +17,34 @@ from drydock.model.record import Record
 
 BACKENDS = ("v1/attention/backends/registry.py", "attention/backends/registry.py", "platforms/interface.py")
 """Files with the enumeration of attention backends: since 0.14, of 0.12 and 0.13, and before."""
+TYPES = ("entrypoints/", "renderers/", "v1/kv_cache_interface.py", "config/")
+"""Where types are defined that the annotations of flags name."""
+PLAIN = frozenset(
+    (
+        *("Annotated", "Any", "Callable", "ClassVar", "Dict", "InitVar", "List", "Literal", "None", "Optional"),
+        *(
+            "Sequence",
+            "Set",
+            "SkipValidation",
+            "Tuple",
+            "Type",
+            "Union",
+            "bool",
+            "dict",
+            "float",
+            "int",
+            "list",
+            "object",
+        ),
+        *("set", "str", "tuple", "type"),
+    )
+)
+"""Names in annotations that stand for themselves."""
+CONVERTERS = re.compile(
+    r"(parse_type|optional_type)\((str|int|float|json\.loads)\)|str|int|float|json\.loads|nullable_str|human_readable_int"
+    r"|human_readable_int_or_auto|union_dict_and_str|argparse\.FileType.*"
+)
+"""Functions that turn a text into a value, and take what their names say."""
 PARSER = "utils/argparse_utils.py"
 """The parser's own class, since 0.12."""
 RECORDS = "config/utils.py"
@@ -25,6 +53,7 @@ ONE, MANY, MAYBE, NOTHING = "one", "many", "maybe", "nothing"
 """How many values a flag takes: 1; 1 or more; 0 or 1; 0."""
 SUFFIX, AUTO = "suffix", "auto"
 """Forms of whole numbers, beside digits: 4k; 4k and auto."""
+COLLECTIONS = frozenset(("list", "List", "tuple", "Tuple", "set", "Set", "Sequence"))
 SWITCHES = ("store_true", "store_false", "BooleanOptionalAction")
 DEPRECATION_AT_MOST = 200
 """Characters of a message of vLLM's."""
@@ -45,7 +74,13 @@ class FlagDetails(Record):
     """Python's text of it; None mostly means that vLLM decides."""
     count: str = ONE
     words: tuple[str, ...] = ()
-    """Values that vLLM's annotation names, although the parser takes others too."""
+    """Values that vLLM's annotation names."""
+    only_words: bool = False
+    """Whether the parser takes no other values; else they are a plugin's, or the user's."""
+    item: str = ""
+    """What each value of a list is: int or float; empty for a text."""
+    is_custom: bool = False
+    """Whether code of vLLM's own parses the values: what it takes is not known."""
     record: str = ""
     """Of a JSON flag: the class whose fields are its keys."""
     annotation: str = ""
@@ -93,7 +128,7 @@ class VllmDetails(Record):
 
 def read_details(program: Any, root: Path) -> VllmDetails:
     """Read the details of a wheel, a source distribution or a folder; `program` is read_vllm.py as a module."""
-    program.PLACES = (*program.PLACES, *BACKENDS, PARSER)
+    program.PLACES = (*program.PLACES, *BACKENDS, *TYPES, PARSER)
     package = program.Package(root)
     reader = _Reader(program, package)
     flags = tuple({flag.names: flag for flag in reader.flags()}.values())  # of two with one name, the later one counts
@@ -138,7 +173,20 @@ class _Reader:
         paths = (*BACKENDS, *package.names("config"), "config.py")
         classes = (node for path in paths for node in package.tree(path).body if isinstance(node, ast.ClassDef))
         self._enums = {node.name: node for node in classes if any("Enum" in _last(base) for base in node.bases)}
+        for path in ("engine/arg_utils.py", *program.ARGUMENTS, *package.names("config")):
+            self._add_imported(path)
         self._numbers = dict(_number_forms(package.tree("engine/arg_utils.py")))
+
+    def _add_imported(self, path: str) -> None:
+        """Add the types that a file imports from another one of vLLM's to the names that annotations use."""
+        for node in self._package.tree(path).body:
+            if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vllm.")):
+                continue
+            module = str(node.module).removeprefix("vllm.").replace(".", "/")
+            for source in (f"{module}.py", f"{module}/__init__.py"):
+                values = self._program.assignments(self._package.tree(source))
+                if any(alias.name in values for alias in node.names):
+                    self._records.known.update({**values, **self._records.known})
 
     def flags(self) -> Iterator[FlagDetails]:
         """Yield the flags of engine and server."""
@@ -157,17 +205,24 @@ class _Reader:
 
     def _flags_of(self, function: ast.FunctionDef) -> Iterator[FlagDetails]:
         tables = dict(self._program._tables_of(function))  # noqa: SLF001 - as above
+        fields = {name: field for node in ast.walk(function) for name, field in _field_variables(node, tables)}
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
             names = tuple(word for word in _texts(call.args) if word.startswith("-"))
             if _last(call.func) == "add_argument" and names:
-                yield self._of_call(call, names, tables)
+                yield self._of_call(call, names, tables, fields)
         for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):  # in [("--a", str), …]
             for word in _texts(ast.walk(loop.iter)):
                 if word.startswith("--"):
                     deprecated = DEPRECATED if "deprecated=True" in ast.unparse(loop) else ""
                     yield FlagDetails(names=(word,), default="None", deprecated=deprecated)
 
-    def _of_call(self, call: ast.Call, names: tuple[str, ...], tables: Mapping[str, str]) -> FlagDetails:
+    def _of_call(
+        self,
+        call: ast.Call,
+        names: tuple[str, ...],
+        tables: Mapping[str, str],
+        fields: Mapping[str, tuple[str, str]],
+    ) -> FlagDetails:
         """Return the flag of one add_argument call; its own words are stronger than those of the field it names."""
         own = {word.arg: word.value for word in call.keywords if word.arg}
         field = next((word.value for word in call.keywords if word.arg is None), None)
@@ -175,11 +230,10 @@ class _Reader:
             pairs = list(zip(field.keys, field.values, strict=True))
             own |= {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
             field = next((value for key, value in pairs if key is None), None)
-        details = FlagDetails(names=names, default="None")
-        if isinstance(field, ast.Subscript) and isinstance(field.slice, ast.Constant):
-            record, key = tables.get(_last(field.value), ""), str(field.slice.value)
-            annotation = self._records.fields(record).get(key)
-            details = self._of_field(record, key, names, annotation) if annotation is not None else details
+        details = FlagDetails(names=names, default="None", is_custom=field is not None)
+        record, key = _field_of(field, tables) or fields.get(_last(field), ("", "")) if field else ("", "")
+        annotation = self._records.fields(record).get(key)
+        details = self._of_field(record, key, names, annotation) if annotation is not None else details
         return details.model_copy(update=self._own_words(own))
 
     def _own_words(self, own: Mapping[str, ast.expr]) -> dict[str, Any]:
@@ -190,6 +244,7 @@ class _Reader:
             name = str(action.value) if isinstance(action, ast.Constant) else _last(action)
             update["count"] = NOTHING if name in SWITCHES else MAYBE if name == "StoreBoolean" else ONE
             update["default"] = "False" if name == "store_true" else "None"
+            update["is_custom"] = name not in (*SWITCHES, "StoreBoolean", "append", "store")
         if "default" in own:
             update["default"] = self._text(own["default"])
         if "nargs" in own:
@@ -198,6 +253,10 @@ class _Reader:
             text = ast.unparse(own["type"])
             update["takes_none"] = "optional" in text or "nullable" in text
             update["number"] = SUFFIX if "human_readable_int" in text else ""
+            update["is_custom"] = CONVERTERS.fullmatch(text) is None
+        if "choices" in own:
+            words = tuple(sorted(set(_texts(ast.walk(own["choices"])))))
+            update |= {"words": words, "is_custom": not words}
         if text := _deprecation(self._help(own)):
             update["deprecated"] = text
         return update
@@ -213,11 +272,20 @@ class _Reader:
         """Return the flag that vLLM's get_kwargs makes of a field."""
         takes = self._records.accepted(annotation)
         name, text = self._json_class(annotation) if takes == self._program.JSON else ("", "")
+        parts = [*self._parts(annotation), *self._item_parts(annotation)]
+        heads = {_last(getattr(part, "value", part)) for part in parts}
+        words = self._named_words(annotation)
+        literal = self._records._words(parts)  # noqa: SLF001 - as above
+        unknown = {part for part in heads - PLAIN - self._enums.keys() if part and not self._records.is_record(part)}
+        items = {_last(part) for part in self._item_parts(annotation)}
         return FlagDetails(
             names=names,
             default=self._default(record, field),
             count=self._field_count(annotation, takes),
-            words=self._named_words(annotation),
+            words=words,
+            only_words=bool(literal) and "str" not in heads and not heads & self._enums.keys(),
+            item="" if "str" in items else "int" if "int" in items else "float" if "float" in items else "",
+            is_custom=takes == "" and bool(unknown or ("Literal" in heads and not literal)),
             record=name,
             annotation=text,
             deprecated=_deprecation(self._docstring(record, field)),
@@ -227,6 +295,13 @@ class _Reader:
 
     def _parts(self, annotation: ast.expr) -> list[ast.expr]:
         return [*self._records._parts(annotation)]  # noqa: SLF001 - as above
+
+    def _item_parts(self, annotation: ast.expr) -> list[ast.expr]:
+        """Return the types of a list's values; none for another type."""
+        parts = (part for part in self._parts(annotation) if isinstance(part, ast.Subscript))
+        lists = [part for part in parts if _last(part.value) in COLLECTIONS]
+        inner = [part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice for part in lists]
+        return [item for part in inner for item in self._parts(part)]
 
     def _json_class(self, annotation: ast.expr) -> tuple[str, str]:
         """Return the class of a JSON flag, or else its type as text."""
@@ -244,11 +319,11 @@ class _Reader:
             return ONE
         if "bool" in heads:
             return MAYBE
-        return MANY if heads & {"list", "List", "tuple", "Tuple", "set", "Set", "Sequence"} else ONE
+        return MANY if heads & COLLECTIONS else ONE
 
     def _named_words(self, annotation: ast.expr) -> tuple[str, ...]:
         """Return the words of Literal[…] and of enumerations in an annotation."""
-        parts = self._parts(annotation)
+        parts = [*self._parts(annotation), *self._item_parts(annotation)]
         words = [*(self._records._words(parts) or ())]  # noqa: SLF001 - as above
         for part in parts:
             enum = self._enums.get(_last(part))
@@ -326,6 +401,8 @@ class _Reader:
                 update["names"] = (*_texts(value.elts), flag)
             case ["default"] if value:
                 update["default"] = self._text(value)
+            case ["action"] if value:
+                update["is_custom"] = isinstance(value, ast.Name)
 
     def add_record(self, name: str, records: dict[str, dict[str, KeyDetails]]) -> None:
         """Add the keys of a JSON flag's class, and those of the classes in it."""
@@ -341,6 +418,22 @@ class _Reader:
             default, words = self._default(name, field), self._named_words(annotation)
             records[name][field] = KeyDetails(default=default, takes=takes, words=words, record=inner)
             self.add_record(inner, records)
+
+
+def _field_of(node: ast.AST, tables: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return class and field of `kwargs["x"]`, and of get_kwargs(Config)["x"]."""
+    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
+        return None
+    source = node.value
+    if isinstance(source, ast.Call) and _last(source.func) == "get_kwargs" and source.args:
+        return _last(source.args[0]), str(node.slice.value)
+    return (tables[_last(source)], str(node.slice.value)) if _last(source) in tables else None
+
+
+def _field_variables(node: ast.AST, tables: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield variable, class and field of `x = kwargs["x"]`."""
+    if isinstance(node, ast.Assign) and (field := _field_of(node.value, tables)):
+        yield from ((_last(target), field) for target in node.targets if _last(target))
 
 
 def _last(node: ast.AST) -> str:
@@ -372,6 +465,11 @@ def _members(enum: ast.ClassDef) -> list[str]:
         for item in enum.body
         if isinstance(item, ast.Assign) and isinstance(target := item.targets[0], ast.Name) and target.id[0] != "_"
     }
+    numbers = [
+        str(node.value) for node in members.values() if isinstance(node, ast.Constant) and type(node.value) is int
+    ]
+    if len(numbers) == len(members):
+        return [*members, *numbers]
     texts = _texts(members.values())
     plain = len(texts) == len(members) and all(text and "." not in text for text in texts)
     return texts if plain else [*members]
