@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.values import JSON, Taken, judge_keys, judge_value
-from drydock.compare.vllm_parser import Group, Understood, VllmParser, long_name
+from drydock.compare.vllm_parser import OPTIMIZATION, Group, Understood, VllmParser, long_name
 from drydock.compare.vllm_version import ServedVersion
-from drydock.core.errors import nearest
 from drydock.lock.vllm_details import NOTHING
 from entrypoints.core.redact import redact_argv
 from entrypoints.request.arguments import FLAGS as OF_DRYDOCK
@@ -19,6 +19,9 @@ from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 OFF = ("false", "0", "no", "off")
 ON = ("true", "1", "yes", "on")
 """Values that older versions took for some flags: --enable-chunked-prefill=False."""
+LIKE = 0.75
+"""Likeness from 0 to 1 at which a name is suggested for an unknown one."""
+COMPILATION = "--compilation-config"
 FILE = "--config"
 """A file with more flags."""
 
@@ -145,8 +148,9 @@ def _removed(written: str, old: Understood, new: Understood, sides: Sides, *, is
         return Judgment("flag", written, Verdict.BLOCKED, f"the new version has {old.name}, which has no off form")
     if old.flag:
         return Judgment("flag", written, Verdict.BLOCKED, "removed, and no successor is known")
-    close = nearest(new.name, sides.new_parser.names, "no flag has a name like it")
-    return Judgment("flag", written, Verdict.BLOCKED, f"neither version has this flag: {close}")
+    close = get_close_matches(new.name, sorted(sides.new_parser.names), 1, LIKE)
+    hint = f"did you mean {close[0]}?" if close else "no flag has a name like it"
+    return Judgment("flag", written, Verdict.BLOCKED, f"neither version has this flag: {hint}")
 
 
 def _renamed(written: str, old: Understood, new: Understood, sides: Sides) -> Judgment:
@@ -154,6 +158,10 @@ def _renamed(written: str, old: Understood, new: Understood, sides: Sides) -> Ju
     because = f"it was {old.name}, and is a form of {new.name} now"
     if old.name in SUCCESSORS:
         return Judgment("flag", written, Verdict.MANUAL, because, describe_successor(old.name))
+    if new.name == OPTIMIZATION and COMPILATION in sides.new_parser.names:
+        level = " ".join(new.values)
+        instead = f"{COMPILATION}.mode {level} for that alone; {OPTIMIZATION} {level} sets more than the compilation"
+        return Judgment("flag", written, Verdict.MANUAL, because, instead)
     instead = f"{old.name}, in full" if old.name in sides.new_parser.names else f"{new.name}, if that is what you mean"
     return Judgment("flag", written, Verdict.MANUAL, because, instead)
 

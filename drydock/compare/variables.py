@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
+from drydock.compare.flags import LIKE
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.vllm_version import ServedVersion
-from drydock.core.errors import nearest
 from entrypoints.core.redact import redact_value
 from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 
 OF_VLLM, OF_DRYDOCK = "VLLM_", "DRYDOCK_"
 FAILS = "--fail-on-environ-validation"
 """The flag with which vLLM refuses variables VLLM_… that it does not read."""
-SECRETS = frozenset({"VLLM_API_KEY"})
 
 
 def split_variables(
@@ -48,7 +48,8 @@ def _judge_variable(
         because = "the old version does not read it, the new one does"
         return Judgment("variable", written, Verdict.MANUAL, because, "leave it out, or decide what it shall be")
     if before and after and before.reader != after.reader:
-        because = f"it is read otherwise: {_short(before.reader)} before, {_short(after.reader)} now"
+        readers = (_short(variable.reader, name) for variable in (before, after))
+        because = "it is read otherwise: {} before, {} now".format(*readers)
         return Judgment("variable", written, Verdict.MANUAL, because, "check that the value means the same")
     return Judgment("variable", written, Verdict.SAFE, "the same")
 
@@ -56,8 +57,8 @@ def _judge_variable(
 def _not_read(name: str, written: str, new: ServedVersion, *, was_read: bool, is_strict: bool) -> Judgment:
     """Return the judgment of a variable that the new version does not read."""
     if not was_read and name not in SUCCESSORS:
-        close = nearest(name, new.lists.get("variables", ()), "no variable has a name like it")
-        because = f"neither version reads it: a plugin's, or {close}"
+        close = get_close_matches(name, sorted(new.lists.get("variables", ())), 1, LIKE)
+        because = f"neither version reads it: a plugin's, or {f'did you mean {close[0]}?' if close else 'misspelled'}"
         return Judgment("variable", written, Verdict.UNKNOWN, because)
     verdict = Verdict.BLOCKED if is_strict else Verdict.MANUAL
     effect = f"refused because of {FAILS}" if is_strict else "the new version warns and ignores it"
@@ -65,6 +66,7 @@ def _not_read(name: str, written: str, new: ServedVersion, *, was_read: bool, is
     return Judgment("variable", written, verdict, f"removed: {effect}", instead)
 
 
-def _short(text: str) -> str:
-    most = 90
+def _short(reader: str, name: str) -> str:
+    """Return how a variable is read, in a line."""
+    text, most = reader.replace(f"os.getenv('{name}', DEFAULT)", "value"), 90
     return text if len(text) <= most else f"{text[:most]}…"
