@@ -11,7 +11,7 @@ from typing import NamedTuple
 from drydock.compare.changes import ChangedDefault, ChangedNames, changed_defaults, changed_lists
 from drydock.compare.flags import JudgedFlag, Sides, judge_flag, settings_of
 from drydock.compare.host_plans import ChangedPlan, PlannedSide, compare_plans, find_recorded_hosts
-from drydock.compare.judgment import Judgment, Verdict, softened, worst_of
+from drydock.compare.judgment import AS_THE_RELEASE, Judgment, Verdict, softened, worst_of
 from drydock.compare.pasted_command import PastedCommand
 from drydock.compare.served_model import read_served_model
 from drydock.compare.variables import FAILS, OF_DRYDOCK, judge_variables, split_variables
@@ -188,7 +188,7 @@ def _assumed(judgment: Judgment, old: ServedVersion, new: ServedVersion) -> Judg
     if new.assumed:
         return softened(judgment, new.assumed)
     if old.assumed and judgment.verdict is Verdict.SAFE:
-        return judgment._replace(verdict=Verdict.UNKNOWN, because=f"{judgment.because}; assumed {old.assumed}")
+        return judgment._replace(verdict=Verdict.UNKNOWN, because=f"{judgment.because}, {AS_THE_RELEASE}")
     return judgment
 
 

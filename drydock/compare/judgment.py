@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
+AS_THE_RELEASE = "if its vLLM is as the release"
+
 
 class Verdict(IntEnum):
     """What happens to a command, or to a part of it, in the other version: the worst one is the command's."""
@@ -45,7 +47,7 @@ def worst_of(judgments: Iterable[Judgment]) -> Verdict:
 
 def softened(judgment: Judgment, assumed: str) -> Judgment:
     """Return a judgment by lists that are only assumed: they prove nothing, and refuse nothing."""
-    if judgment.verdict is Verdict.MANUAL or judgment.verdict is Verdict.UNKNOWN or not assumed:
+    if not assumed or judgment.verdict in (Verdict.MANUAL, Verdict.UNKNOWN):
         return judgment
     verdict = Verdict.MANUAL if judgment.verdict is Verdict.BLOCKED else Verdict.UNKNOWN
-    return judgment._replace(verdict=verdict, because=f"{judgment.because}; assumed {assumed}")
+    return judgment._replace(verdict=verdict, because=f"{judgment.because}, {AS_THE_RELEASE}")

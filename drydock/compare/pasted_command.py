@@ -147,7 +147,9 @@ def _parse_program(words: Sequence[str]) -> PastedCommand:
     if first.startswith("-") or ("/" in first and all(word.startswith("-") for word in rest[:1])):
         return PastedCommand(tuple(words), {})
     found = f"found {first!r:.60}" if words else "found nothing"
-    raise InputError(f"the command after --: {found}, expected {FORMS}", hint="./inv compare --help shows examples")
+    raise InputError(
+        f"the command after --: {found}, expected {FORMS}", hint="write the command as you start it, after --"
+    )
 
 
 def _parse_serve(program: str, rest: tuple[str, ...]) -> PastedCommand:

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.core.errors import nearest
 from drydock.core.files import DEEPEST
-from drydock.lock.vllm_details import AUTO, SUFFIX, FlagDetails, KeyDetails, VllmDetails
+from drydock.lock.vllm_details import ANY, AUTO, SUFFIX, FlagDetails, KeyDetails, VllmDetails
 from entrypoints.core.redact import redact_value
 from entrypoints.plan.vllm_limits import SHORTENED, find_refused_value
 from entrypoints.request.flags import EXECUTOR, LOAD_FORMAT, QUANTIZATION, REASONING_PARSER, TOOL_PARSER
 
-INTEGER, JSON, BOOLEAN = "int", "json", "boolean"
+INTEGER, JSON = "int", "json"
 """Kinds of values in vLLM's lists (templates/tools/read_vllm.py)."""
 KEY_SUCCESSORS: Mapping[str, str] = {
     "CompilationConfig.level": "mode",
@@ -47,6 +47,8 @@ CODE = frozenset(
 """Flags that name the user's code: it calls vLLM, in ways that lists do not have."""
 LISTED = frozenset((EXECUTOR, LOAD_FORMAT, QUANTIZATION, REASONING_PARSER, TOOL_PARSER))
 """Flags whose values plan/vllm_limits.py judges, by the names and packages in the lists."""
+DIGITS_AT_MOST = 4300
+"""Python's own limit: int() refuses more."""
 _OPEN = re.compile(r"\b(Any|object|Callable|Config|dict\b(?!\[))")
 """Types whose keys vLLM does not name."""
 _PAIRS = re.compile(r"\s*[\w-]+=\d+(\s*,\s*[\w-]+=\d+)*\s*")
@@ -108,7 +110,9 @@ def _word(text: str) -> str:
 def _refused_number(value: str, form: str) -> str:
     """Return what is expected instead of a whole number. 4k is one for some flags only."""
     text = value.strip()
-    if re.fullmatch(r"[+-]?\d+(_\d+)*", text) or (form == AUTO and text.lower() == "auto"):
+    if (len(text) <= DIGITS_AT_MOST and re.fullmatch(r"[+-]?\d+(_\d+)*", text)) or (
+        form == AUTO and text.lower() == "auto"
+    ):
         return ""
     if form in (SUFFIX, AUTO) and re.fullmatch(r"\d+(\.\d+)?[kmgt]|\d+[KMGT]", text):
         return ""
@@ -214,15 +218,30 @@ def _missing_key(name: str, key: str, record: str, was_there: bool, details: Vll
 def _judge_key_value(name: str, value: Any, old: KeyDetails | None, new: KeyDetails) -> Iterator[Judgment]:
     """Yield a judgment of one key's value; none if it is taken and means the same."""
     shown = f"{name} {redact_value(name, json.dumps(value))}"
-    if isinstance(value, str):
-        if isinstance(new.takes, list) and value not in new.takes:
-            because = f"the new version refuses this value: expected one of {', '.join(new.takes)}"
-            yield Judgment("key", shown, Verdict.BLOCKED, because)
-        elif not isinstance(new.takes, list):
-            yield from _judge_word("key", shown, value, old.words if old else (), new.words)
-    elif isinstance(value, int) and not isinstance(value, bool) and isinstance(new.takes, list):
-        if str(value) not in new.takes:
-            because = f"the new version refuses this value: expected one of {', '.join(new.takes)}"
-            yield Judgment("key", shown, Verdict.BLOCKED, because)
-    elif isinstance(value, (list, dict)) and new.takes in (INTEGER, BOOLEAN):
-        yield Judgment("key", shown, Verdict.BLOCKED, f"the new version takes {new.takes}")
+    if not (ANY in new.kinds or _kinds_of(value) & {*new.kinds}):
+        because = f"the new version refuses this value: expected {' or '.join(new.kinds)}"
+        yield Judgment("key", shown, Verdict.BLOCKED, because)
+    elif isinstance(new.takes, list) and isinstance(value, (str, int)) and str(value) not in new.takes:
+        because = f"the new version refuses this value: expected one of {', '.join(new.takes)}"
+        yield Judgment("key", shown, Verdict.BLOCKED, because)
+    elif isinstance(value, str):
+        yield from _judge_word("key", shown, value, old.words if old else (), new.words)
+
+
+def _kinds_of(value: Any) -> set[str]:
+    """Return the kinds of values as which pydantic takes a JSON value: a number also from a text of digits."""
+    match value:
+        case None:
+            return {"none"}
+        case bool():
+            return {"boolean", "number"}
+        case int() | float():
+            return {"number", "boolean"} if value in (0, 1) else {"number"}
+        case list():
+            return {"list"}
+        case dict():
+            return {"object"}
+    text = str(value)
+    number = {"number"} if re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", text) else set()
+    boolean = {"boolean"} if text.lower() in ("true", "false", "on", "off", "yes", "no", "1", "0") else set()
+    return {"text"} | number | boolean

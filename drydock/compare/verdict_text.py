@@ -21,6 +21,8 @@ from drydock.core.errors import BlockedError, ManualError, UncertainError
 
 NAMES_AT_MOST = 12
 """Names of a list in a line of the text; --json has all."""
+NAME_AT_MOST = 160
+"""Characters of a flag with its value in the text."""
 _WIDEST = 140
 """Columns of the table. On a wider terminal, lines would be too long to read."""
 
@@ -60,11 +62,16 @@ def _table_lines(judgments: Sequence[Judgment], columns: int) -> list[str]:
         table.add_column(name, no_wrap=name == "verdict", overflow="fold")
     for judgment in judgments:
         why = judgment.because + (f"\n→ {judgment.instead}" if judgment.instead else "")
-        table.add_row(judgment.verdict.word, Text(judgment.name), Text(why))
+        table.add_row(judgment.verdict.word, Text(shorten(judgment.name)), Text(why))
     console = Console(width=columns, color_system=None, file=io.StringIO(), legacy_windows=False)
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def shorten(name: str) -> str:
+    """Return the beginning of a part that is long; --json has all of it."""
+    return name if len(name) <= NAME_AT_MOST else f"{name[:NAME_AT_MOST]}…"
 
 
 def _default_lines(defaults: Sequence[ChangedDefault]) -> Iterator[str]:
@@ -79,7 +86,7 @@ def _plan_lines(plans: Sequence[ChangedPlan], left_out: Sequence[str]) -> Iterat
     if not plans:
         return
     yield ""
-    without = f", without {', '.join(left_out)}" if left_out else ""
+    without = f", without {', '.join(map(shorten, left_out))}" if left_out else ""
     yield f"drydock's plan of this model{without}:"
     groups: dict[tuple[Any, ...], list[str]] = {}
     for plan in plans:

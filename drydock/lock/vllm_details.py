@@ -53,6 +53,19 @@ ONE, MANY, MAYBE, NOTHING = "one", "many", "maybe", "nothing"
 """How many values a flag takes: 1; 1 or more; 0 or 1; 0."""
 SUFFIX, AUTO = "suffix", "auto"
 """Forms of whole numbers, beside digits: 4k; 4k and auto."""
+ANY = "any"
+KINDS = {
+    **dict.fromkeys(("list", "List", "tuple", "Tuple", "set", "Set", "Sequence"), "list"),
+    "str": "text",
+    "int": "number",
+    "float": "number",
+    "bool": "boolean",
+    "None": "none",
+    "dict": "object",
+    "Dict": "object",
+    "Mapping": "object",
+}
+"""Name of a type → kind of the JSON value that it takes."""
 COLLECTIONS = frozenset(("list", "List", "tuple", "Tuple", "set", "Set", "Sequence"))
 SWITCHES = ("store_true", "store_false", "BooleanOptionalAction")
 DEPRECATION_AT_MOST = 200
@@ -99,6 +112,8 @@ class KeyDetails(Record):
     default: str
     takes: Any = ""
     """As a flag's, in the lists."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of JSON values that its type names; `any` if the type says nothing of them."""
     words: tuple[str, ...] = ()
     record: str = ""
 
@@ -330,6 +345,20 @@ class _Reader:
             words += _members(enum) if enum else ()
         return tuple(sorted(set(words)))
 
+    def _kinds(self, annotation: ast.expr) -> Iterator[str]:
+        """Yield the kinds of JSON values that a type names."""
+        if re.search(r"\bOptional\[", ast.unparse(annotation)):
+            yield "none"
+        for part in self._parts(annotation):
+            head = _last(getattr(part, "value", part)) if not isinstance(part, ast.Constant) else "None"
+            if head == "Literal":
+                words = self._records._words([part])  # noqa: SLF001 - as above
+                yield from ("number" if word.isdigit() else "text" for word in words or ("x", "1"))
+            elif head in self._enums:
+                yield from ("number", "text")
+            else:
+                yield "object" if self._records.is_record(head) else KINDS.get(head, ANY)
+
     def _items(self, record: str) -> Iterator[tuple[str, ast.AnnAssign, ast.stmt | None]]:
         """Yield name, statement and the statement after it, of each field of a class and of its bases."""
         node = self._classes.get(record)
@@ -416,7 +445,8 @@ class _Reader:
             inner = self._json_class(annotation)[0] if takes == self._program.JSON else ""
             inner = "" if "SkipValidation" in ast.unparse(annotation) else inner  # vLLM fills it in
             default, words = self._default(name, field), self._named_words(annotation)
-            records[name][field] = KeyDetails(default=default, takes=takes, words=words, record=inner)
+            kinds = tuple(sorted(set(self._kinds(annotation))))
+            records[name][field] = KeyDetails(default=default, takes=takes, kinds=kinds, words=words, record=inner)
             self.add_record(inner, records)
 
 

@@ -273,7 +273,7 @@ def _explained(error: ParseError) -> str:
     missing = [argument.name for argument in context.missing_positional_args] if context else []
     if not (context and missing):
         return f"{error}\n\nhint: ./inv lists the tasks, ./inv TASK --help the options of one"
-    lacking = " and ".join(f"--{name}" for name in missing)
+    lacking = " and ".join(f"--{name.rstrip('_')}" for name in missing)
     targets = "; ./inv matrix lists the targets" if "target" in missing else ""
     return f"{_shown(context)} requires {lacking}\n\nhint: ./inv {_shown(context)} --help{targets}"
 
@@ -336,7 +336,8 @@ def _summary(tasks: Collection, name: str) -> str:
 def help_of(tasks: Collection, context: ParserContext) -> str:
     """Return the usage of a task, what it does and its options."""
     shown = _shown(context)
-    required = "".join(f" --{argument.name} {placeholder(argument)}" for argument in context.positional_args)
+    words = [f"--{str(argument.name).rstrip('_')} {placeholder(argument)}" for argument in context.positional_args]
+    required = "".join(f" {word}" for word in words)
     required = " --target TARGET" if context.name in CHOOSING else required
     lines = [f"Usage: ./inv {shown}{required} [OPTIONS]", "", tasks[str(context.name)].__doc__ or ""]
     options = {flag: argument for flag, argument in context.flags.items() if flag.startswith("--")}
@@ -349,7 +350,7 @@ def help_of(tasks: Collection, context: ParserContext) -> str:
 
 def placeholder(argument: Argument) -> str:
     """Return what stands for an option's value; empty if it takes none."""
-    return str(argument.name).upper().replace("-", "_") if argument.takes_value else ""
+    return str(argument.name).rstrip("_").upper().replace("-", "_") if argument.takes_value else ""
 
 
 def _described(name: str, text: str, width: int) -> str:

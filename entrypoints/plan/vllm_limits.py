@@ -169,10 +169,11 @@ def named_connectors(settings: Settings) -> tuple[str, ...]:
     """Return the connectors that a server uses and does not bring with it; none for text that is no JSON."""
     try:
         stated = json.loads(str(settings.get(KV_TRANSFER, "{}")))
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: brackets nested thousands deep
         return ()
-    several = stated.get("kv_connector_extra_config", {}) if isinstance(stated, dict) else {}
-    every = [stated, *(several.get("connectors", ()) if isinstance(several, dict) else ())]
+    extra = stated.get("kv_connector_extra_config") if isinstance(stated, dict) else None
+    several = extra.get("connectors") if isinstance(extra, dict) else None
+    every = [stated, *(several if isinstance(several, list) else ())]
     return tuple(
         str(item["kv_connector"])
         for item in every
@@ -218,7 +219,7 @@ def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -
 def _is_json(text: str) -> bool:
     try:
         json.loads(SHORTENED.sub("", text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
