@@ -323,7 +323,8 @@ class _Reader:
         parts = self._parts(annotation)
         for name in (_last(getattr(part, "value", part)) for part in parts):
             if self._records.is_record(name):
-                return name, ""
+                tables = [base for base in self._classes[name].bases if _last(getattr(base, "value", base)) == "dict"]
+                return ("", ast.unparse(tables[0])) if tables else (name, "")
         return "", " | ".join(sorted(ast.unparse(part) for part in parts))
 
     def _field_count(self, annotation: ast.expr, takes: Any) -> str:

@@ -273,7 +273,7 @@ def _explained(error: ParseError) -> str:
     missing = [argument.name for argument in context.missing_positional_args] if context else []
     if not (context and missing):
         return f"{error}\n\nhint: ./inv lists the tasks, ./inv TASK --help the options of one"
-    lacking = " and ".join(f"--{name.rstrip('_')}" for name in missing)
+    lacking = " and ".join(f"--{str(name).rstrip('_')}" for name in missing)
     targets = "; ./inv matrix lists the targets" if "target" in missing else ""
     return f"{_shown(context)} requires {lacking}\n\nhint: ./inv {_shown(context)} --help{targets}"
 
