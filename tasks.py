@@ -779,7 +779,9 @@ def compare(
     from drydock.compare import comparison, tasks
 
     command = tasks.read_command(after_dashes(), command_file)
-    tasks.report(here(), comparison.Asked(from_, to, command, model, root), terminal_columns(), every=all, json=json)
+    tasks.report(
+        here(), comparison.ComparedCommand(from_, to, command, model, root), terminal_columns(), every=all, json=json
+    )
 
 
 @verb(

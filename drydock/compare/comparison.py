@@ -25,7 +25,7 @@ from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import VllmLists
 
 
-class Asked(NamedTuple):
+class ComparedCommand(NamedTuple):
     """What is compared."""
 
     old: str
@@ -56,7 +56,7 @@ class Comparison(NamedTuple):
     """Flags without which the new row was planned."""
 
 
-def compare(project: Project, asked: Asked) -> Comparison:
+def compare(project: Project, asked: ComparedCommand) -> Comparison:
     """Compare. Raises InputError, TargetError and StaleError."""
     old = find_served_version(project, "--from", asked.old)
     new = find_served_version(project, "--to", asked.new)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.values import JSON, Taken, judge_keys, judge_value
-from drydock.compare.vllm_parser import OPTIMIZATION, Group, Understood, VllmParser, long_name
+from drydock.compare.vllm_parser import OPTIMIZATION, FlagWords, Understood, VllmParser, long_name
 from drydock.compare.vllm_version import ServedVersion
 from drydock.lock.vllm_details import NOTHING
 from entrypoints.core.redact import redact_argv
@@ -38,7 +38,7 @@ class Sides(NamedTuple):
 class JudgedFlag(NamedTuple):
     """A flag of the command, and what it becomes."""
 
-    group: Group
+    group: FlagWords
     written: str
     """As in the command, without secrets."""
     old: Understood
@@ -46,7 +46,7 @@ class JudgedFlag(NamedTuple):
     judgments: tuple[Judgment, ...]
 
 
-def judge_flag(group: Group, sides: Sides, *, is_drydocks: bool, has_model: bool) -> JudgedFlag:
+def judge_flag(group: FlagWords, sides: Sides, *, is_drydocks: bool, has_model: bool) -> JudgedFlag:
     """Return what a flag becomes; `has_model` says that a further word cannot be the model."""
     old, new = sides.old_parser.understand(group), sides.new_parser.understand(group)
     written = " ".join(redact_argv(group.written.split(" ")))
@@ -68,7 +68,7 @@ def _safe(written: str, old: Understood, new: Understood) -> Judgment:
 
 
 def _judge(
-    group: Group, written: str, old: Understood, new: Understood, sides: Sides, *, is_drydocks: bool
+    group: FlagWords, written: str, old: Understood, new: Understood, sides: Sides, *, is_drydocks: bool
 ) -> Iterator[Judgment]:
     """Yield what keeps a flag from being safe."""
     if new.flag is None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from drydock.compare.comparison import Asked, compare
+from drydock.compare.comparison import ComparedCommand, compare
 from drydock.compare.pasted_command import TEXT_AT_MOST, PastedCommand, parse_text, parse_words
 from drydock.compare.verdict_text import as_json, as_text, settle
 from drydock.core.console import emit
@@ -36,7 +36,7 @@ def _read_text(file: str) -> str:
         raise explain_os_error(error, file) from error
 
 
-def report(project: Project, asked: Asked, columns: int, *, every: bool, json: bool) -> None:
+def report(project: Project, asked: ComparedCommand, columns: int, *, every: bool, json: bool) -> None:
     """Print the comparison. Raises the error of its verdict, InputError, TargetError and StaleError."""
     comparison = compare(project, asked)
     emit(dumps(as_json(comparison, every=every)) if json else as_text(comparison, columns, every=every))

@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 _INVERSES = (("--enable-", "--disable-"), ("--disable-", "--enable-"))
 
 
-class Group(NamedTuple):
+class FlagWords(NamedTuple):
     """A flag as written, and the words up to the next one."""
 
     head: str
@@ -64,14 +64,14 @@ class Understood(NamedTuple):
         return "" if self.values or count == MAYBE else "expected a value"
 
 
-def split_words(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[Group, ...]]:
+def split_words(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[FlagWords, ...]]:
     """Return the words before the first flag, and the flags with what follows each of them."""
     before: list[str] = []
-    groups: list[Group] = []
+    groups: list[FlagWords] = []
     for word in words:
         if not is_value(word):
             head, equals, value = word.partition("=")
-            groups.append(Group(head, (value,) if equals else (), bool(equals)))
+            groups.append(FlagWords(head, (value,) if equals else (), bool(equals)))
         elif groups:
             groups[-1] = groups[-1]._replace(values=(*groups[-1].values, word))
         else:
@@ -103,7 +103,7 @@ class VllmParser:
         """Return every spelling."""
         return frozenset(self._spellings)
 
-    def understand(self, group: Group) -> Understood:
+    def understand(self, group: FlagWords) -> Understood:
         """Return what a group means. A name that is not known is kept as it is written."""
         head, values = group.head, group.values
         if head.startswith(LEVEL) and head not in self._spellings:

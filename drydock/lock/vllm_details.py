@@ -52,7 +52,7 @@ RECORDS = "config/utils.py"
 ONE, MANY, MAYBE, NOTHING = "one", "many", "maybe", "nothing"
 """How many values a flag takes: 1; 1 or more; 0 or 1; 0."""
 SUFFIX, AUTO = "suffix", "auto"
-"""Forms of whole numbers, beside digits: 4k; 4k and auto."""
+"""Forms of whole numbers, in addition to digits: 4k; 4k and auto."""
 ANY = "any"
 KINDS = {
     **dict.fromkeys(("list", "List", "tuple", "Tuple", "set", "Set", "Sequence"), "list"),
@@ -145,7 +145,7 @@ def read_details(program: Any, root: Path) -> VllmDetails:
     """Read the details of a wheel, a source distribution or a folder; `program` is read_vllm.py as a module."""
     program.PLACES = (*program.PLACES, *BACKENDS, *TYPES, PARSER)
     package = program.Package(root)
-    reader = _Reader(program, package)
+    reader = _FlagReader(program, package)
     flags = tuple({flag.names: flag for flag in reader.flags()}.values())  # of two with one name, the later one counts
     records: dict[str, dict[str, KeyDetails]] = {}
     for flag in flags:
@@ -178,7 +178,7 @@ def _forbids_extra(node: ast.AST) -> bool:
     return isinstance(node, ast.keyword) and node.arg == "extra" and getattr(node.value, "value", "") == "forbid"
 
 
-class _Reader:
+class _FlagReader:
     """Reads flags and the classes of their JSON."""
 
     def __init__(self, program: Any, package: Any) -> None:

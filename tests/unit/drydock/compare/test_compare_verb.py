@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.compare.comparison import Asked, Comparison, compare
+from drydock.compare.comparison import ComparedCommand, Comparison, compare
 from drydock.compare.pasted_command import PastedCommand, parse_words
 from drydock.compare.tasks import read_command, report
 from drydock.compare.verdict_text import as_text
@@ -34,7 +34,7 @@ def command(*flags: str) -> PastedCommand:
 
 def compared(*flags: str, roots: tuple[str, ...] = ()) -> Comparison:
     names = (OLD, NEW) if roots else ("0.18", "0.33")
-    return compare(DRYDOCK, Asked(*names, command(*flags), roots=roots))
+    return compare(DRYDOCK, ComparedCommand(*names, command(*flags), roots=roots))
 
 
 def test_the_first_line_has_the_verdict_and_the_worst_comes_first() -> None:
@@ -81,14 +81,14 @@ def test_the_exit_code_is_that_of_the_verdict(
     flags: tuple[str, ...], error: type[DrydockError], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(error) as raised:
-        report(DRYDOCK, Asked("0.18", "0.33", command(*flags)), 100, every=False, json=True)
+        report(DRYDOCK, ComparedCommand("0.18", "0.33", command(*flags)), 100, every=False, json=True)
 
     assert raised.value.code == code
     assert json.loads(capsys.readouterr().out)["judgments"][0]["verdict"] != "safe"
 
 
 def test_a_safe_command_ends_without_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    report(DRYDOCK, Asked("0.18", "0.33", command("-tp", "2")), 100, every=True, json=True)
+    report(DRYDOCK, ComparedCommand("0.18", "0.33", command("-tp", "2")), 100, every=True, json=True)
     printed = json.loads(capsys.readouterr().out)
 
     assert printed["verdict"] == "safe"
@@ -128,7 +128,7 @@ def test_a_name_that_means_no_version_says_what_does(name: str, error: type[Dryd
 
 def test_plans_need_rows() -> None:
     with pytest.raises(InputError, match="is no row, so there is no plan"):
-        compare(DRYDOCK, Asked("0.18", NEW, command(), roots=(H100,)))
+        compare(DRYDOCK, ComparedCommand("0.18", NEW, command(), roots=(H100,)))
 
 
 def test_the_command_is_read_from_a_file_or_from_standard_input(

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from drydock.compare.comparison import Asked, Comparison, compare
+from drydock.compare.comparison import ComparedCommand, Comparison, compare
 from drydock.compare.judgment import Judgment, Verdict
 from drydock.compare.pasted_command import parse_words
 from drydock.config.project import DRYDOCK
@@ -20,11 +20,11 @@ def without_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(command: str, old: str = "0.18", new: str = "0.33") -> Comparison:
-    return compare(DRYDOCK, Asked(old, new, parse_words(shlex.split(command))))
+    return compare(DRYDOCK, ComparedCommand(old, new, parse_words(shlex.split(command))))
 
 
 def judgment(flags: str, old: str = "0.18", new: str = "0.33") -> Judgment:
-    """Return the judgment of what a command has besides the model."""
+    """Return the judgment of what a command has in addition to the model."""
     before, _, after = flags.rpartition(";")
     judged = compared(f"{before} vllm serve {MODEL} {after}", old, new)
     others = [item for item in judged.judgments if item.kind != "model"]
