@@ -763,6 +763,37 @@ def size(
 
 
 @verb(
+    iterable=["root"],
+    help=JSON
+    | {
+        "from_": "the row that the command is written for: variant id, alias or accelerator; or a version such as 0.18",
+        "to": "the row, or the version of vLLM, that it shall move to",
+        "command_file": "read the command from this text file, or from standard input with -, instead of after --",
+        "model": "folder on this machine with the model's config.json, if the command names another place",
+        "root": "recorded host on which both rows are planned; repeatable [default: the accelerator's]",
+        "all": "also list what changed between the two versions, whether this command has it or not",
+    },
+)
+def compare(
+    _: Context,
+    from_: str,
+    to: str,
+    command_file: str = "",
+    model: str = "",
+    root: Words = NONE,
+    all: bool = False,  # noqa: A002 - the option's name
+    json: bool = False,
+) -> None:
+    """Print what breaks for a vLLM command between two versions. The command follows --, and is never executed."""
+    from drydock.compare import comparison, tasks
+
+    command = tasks.read_command(after_dashes(), command_file)
+    tasks.report(
+        here(), comparison.ComparedCommand(from_, to, command, model, root), terminal_columns(), every=all, json=json
+    )
+
+
+@verb(
     iterable=["env", "volume"],
     help=OR_AUTO
     | {
@@ -1181,7 +1212,7 @@ def release_files(
 
 namespace = Collection(
     engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
-    inspect, diff, demo, entrypoint, run, prove,
+    inspect, diff, demo, entrypoint, compare, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     foundations=Collection(foundations, foundations_push), model=Collection(model, model_pull, model_push),
     project=Collection("project", project_push), ci=VERBS,

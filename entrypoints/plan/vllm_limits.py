@@ -124,7 +124,7 @@ def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, setting
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
     for name, flag in given.flags.items():
-        yield from _refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
+        yield from find_refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
 
 
 def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -218,10 +218,11 @@ def named_connectors(settings: Settings) -> tuple[str, ...]:
     """Return the connectors that a server uses and does not bring with it; none for text that is no JSON."""
     try:
         stated = json.loads(str(settings.get(KV_TRANSFER, "{}")))
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: brackets nested thousands deep
         return ()
-    several = stated.get("kv_connector_extra_config", {}) if isinstance(stated, dict) else {}
-    every = [stated, *(several.get("connectors", ()) if isinstance(several, dict) else ())]
+    extra = stated.get("kv_connector_extra_config") if isinstance(stated, dict) else None
+    several = extra.get("connectors") if isinstance(extra, dict) else None
+    every = [stated, *(several if isinstance(several, list) else ())]
     return tuple(
         str(item["kv_connector"])
         for item in every
@@ -245,7 +246,7 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
             yield Refusal(needed[0], problem, f"the package {' or '.join(needed)}")
 
 
-def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
+def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
     """Yield a value that the parser of the command line refuses, by what the flag takes."""
     if isinstance(value, bool) or not takes or value == "None":
         return
@@ -267,7 +268,7 @@ def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> It
 def _is_json(text: str) -> bool:
     try:
         json.loads(SHORTENED.sub("", text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
