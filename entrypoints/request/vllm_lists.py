@@ -50,8 +50,15 @@ class VllmLists(NamedTuple):
         flags: Mapping[str, Any] = self.lists.get("flags", {})
         if not flags or self.assumed:
             return frozenset()
-        negated = (f"--no-{name[2:]}" for name, takes in flags.items() if takes == BOOLEAN and name[:2] == "--")
-        return frozenset({*flags, *negated, "-h", "--help"})
+        booleans = [name for name, takes in flags.items() if takes == BOOLEAN and name[:2] == "--"]
+        inverses: list[str] = self.lists.get("inverses", [])
+        inverted = (
+            other + name[len(beginning) :]
+            for beginning, other in zip(inverses, reversed(inverses))
+            for name in booleans
+            if name.startswith(beginning)
+        )
+        return frozenset({*flags, *(f"--no-{name[2:]}" for name in booleans), *inverted, "-h", "--help"})
 
 
 NOT_KNOWN = VllmLists()

@@ -20,7 +20,7 @@ import json
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions, entry_points
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ FILE_AT_MOST = 4 << 20
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
     *("distributed/kv_transfer/", "platforms/__init__.py", "model_executor/layers/quantization/__init__.py"),
-    *("transformers_utils/config.py",),
+    *("transformers_utils/config.py", "utils/argparse_utils.py"),
     *("model_executor/model_loader/__init__.py", "model_executor/models/__init__.py"),
     "model_executor/models/registry.py",
 )
@@ -458,10 +458,22 @@ def _customised(records: Records) -> Iterator[tuple[str, Any]]:
                             yield extra, ""
 
 
-def option_strings(flags: Mapping[str, Any]) -> list[str]:
-    """Return every option string of the parser, with the `--no-` form of a boolean."""
-    negated = (f"--no-{flag[2:]}" for flag, accepted in flags.items() if accepted == BOOLEAN and flag.startswith("--"))
-    return sorted({*flags, *negated, "-h", "--help"})
+def read_inverses(package: Package) -> list[str] | None:
+    """Return the beginnings of two flags of which the parser makes one from the other, since 0.33; None without."""
+    classes = {getattr(node, "name", "") for node in package.tree("utils/argparse_utils.py").body}
+    return ["--disable-", "--enable-"] if "EnableDisableAction" in classes else None
+
+
+def option_strings(flags: Mapping[str, Any], inverses: Sequence[str] = ()) -> list[str]:
+    """Return every option string of the parser, with the `--no-` form of a boolean, and its inverse."""
+    booleans = [flag for flag, accepted in flags.items() if accepted == BOOLEAN and flag.startswith("--")]
+    inverted = (
+        other + flag.removeprefix(beginning)
+        for beginning, other in zip(inverses, reversed(inverses), strict=True)
+        for flag in booleans
+        if flag.startswith(beginning)
+    )
+    return sorted({*flags, *(f"--no-{flag[2:]}" for flag in booleans), *inverted, "-h", "--help"})
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------
@@ -491,6 +503,7 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
         "flags": read_flags(package),
+        "inverses": read_inverses(package),
     }
     choices = (lists["flags"] or {}).get("--tool-call-parser")  # until 0.6.2 the registry is this flag's choices
     lists["tool_parsers"] = lists["tool_parsers"] or (isinstance(choices, list) and choices)

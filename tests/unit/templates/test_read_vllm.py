@@ -90,6 +90,7 @@ FILES = {
     "engine/arg_utils.py": ARG_UTILS,
     "entrypoints/openai/cli_args.py": FRONTEND,
     "transformers_utils/config.py": CONFIGURATIONS,
+    "utils/argparse_utils.py": "class EnableDisableAction: pass",
     "envs.py": 'environment_variables: dict[str, Any] = {"VLLM_A": lambda: 1, "VLLM_B": lambda: 2}',
     "platforms/__init__.py": 'builtin_platform_plugins = {"cuda": f, "cpu": g}',
 }
@@ -105,6 +106,7 @@ LISTS: Mapping[str, Any] = {
     "platforms": ["cpu", "cuda"],
     "variables": ["VLLM_A", "VLLM_B"],
     "float16_refused": {"gemma2": "unstable"},
+    "inverses": ["--disable-", "--enable-"],
     "config_types": ["chatglm", "kimi_k2", "unlimited-ocr"],
     "flags": {
         "--dtype": ["auto", "half"],
@@ -212,6 +214,12 @@ def test_a_boolean_has_two_option_strings() -> None:
         "-h",
         "-q",
     ]
+
+
+def test_a_parser_may_make_one_flag_from_another() -> None:
+    strings = read_vllm.option_strings({"--enable-a": "boolean", "--enable-b": "int"}, ["--disable-", "--enable-"])
+    assert "--disable-a" in strings
+    assert "--disable-b" not in strings
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

@@ -260,3 +260,9 @@ def test_each_successor_is_of_something_that_a_vllm_had_and_the_newest_lacks() -
 
     assert SUCCESSORS.keys() - once == set()
     assert SUCCESSORS.keys() & now == set()
+
+
+def test_a_vllm_that_pairs_enable_and_disable_takes_both() -> None:
+    strings = VllmLists(lists_of("0.33.0")).option_strings()
+    assert {"--disable-log-requests", "--enable-log-requests", "--no-enable-log-requests"} <= strings
+    assert "--disable-log-requests" not in VllmLists(lists_of("0.32.0")).option_strings()
