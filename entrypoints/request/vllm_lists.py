@@ -54,7 +54,7 @@ class VllmLists(NamedTuple):
         inverses: list[str] = self.lists.get("inverses", [])
         inverted = (
             other + name[len(beginning) :]
-            for beginning, other in zip(inverses, reversed(inverses))
+            for beginning, other in zip(inverses, reversed(inverses), strict=True)
             for name in booleans
             if name.startswith(beginning)
         )
