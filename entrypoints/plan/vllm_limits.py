@@ -282,7 +282,8 @@ def _closest(word: str, names: Collection[str]) -> str:
     close = get_close_matches(word, sorted(names), n=3, cutoff=0.5) if len(names) > few else []
     if close:
         return f"a name such as {', '.join(close)}"
-    return f"one of {', '.join(sorted(names))}" if len(names) <= several else f"one of vLLM's {len(names)} names"
+    ordered = sorted(names, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+    return f"one of {', '.join(ordered)}" if len(names) <= several else f"one of vLLM's {len(names)} names"
 
 
 def unknown_variables(given: UserFlags) -> Iterator[Notice]:
