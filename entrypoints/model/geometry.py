@@ -30,9 +30,20 @@ _GEMMA3 = "gemma3"
 """Stands for every kind of scaling in that family: vLLM takes its positions as they are."""
 _LONGEST_KIND = 40
 
-_SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope",
-                   _GEMMA3)  # fmt: skip
-"""Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length a second time."""
+Version = tuple[int, ...]
+_ANY, _NEWEST = (0,), (1 << 30,)
+_ORIGINAL_FROM = (0, 16)
+"""Since this version a model of LongRoPE starts with its original length, unless --max-model-len asks for more. Read in
+vLLM 0.11 (not so) and 0.16 (so), config/model.py, _get_and_verify_max_len."""
+_LONGROPE = ("longrope", "su")
+"""vLLM's name, and the older one that it replaces. Source: transformers_utils/config.py, patch_legacy_rope_type."""
+_SCALED_FROM = {
+    **dict.fromkeys((*_LONGROPE, "llama3", _GEMMA3), _ANY),
+    **dict.fromkeys(("yarn", "deepseek_yarn", "deepseek_llama_scaling", "telechat3-yarn"), (0, 30)),
+}
+"""Kind of rotary scaling → the first vLLM that expects the positions to be scaled already; other kinds multiply them by
+their factor. vLLM turns telechat3-yarn into yarn since 0.30. Sources: vLLM 0.6 to 0.33, config/model.py,
+_get_and_verify_max_len, and transformers_utils/config.py, patch_legacy_rope_type."""
 
 _KINDS = {"full_attention", "sliding_attention", "chunked_attention", "attention", "deepseek_sparse_attention",
           "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention"}  # fmt: skip
@@ -49,16 +60,19 @@ class Rope(NamedTuple):
     original: int = 0
     """The length before scaling; 0 if the configuration does not name it."""
 
-    def length(self, *, multiplies_yarn: bool = False) -> int | None:
-        """Return the longest sequence in tokens, as vLLM derives it; None if no length is known.
+    def length(self, version: Version = _NEWEST) -> int | None:
+        """Return the longest sequence in tokens, as this vLLM derives it; None if no length is known."""
+        if self.kind in _LONGROPE and self.original and version >= _ORIGINAL_FROM:
+            return self.original
+        first = _SCALED_FROM.get(self.kind)
+        if first is not None and version >= first:
+            return self.positions or None
+        return int((self.original if self.kind == "yarn" and self.original else self.positions) * self.factor) or None
 
-        Up to vLLM 0.29 the length of YaRN is the original one times the factor; later versions expect the positions to
-        be scaled already. Source: vLLM 0.6 to 0.33, config/model.py, _get_and_verify_max_len.
-        """
-        if self.kind == "longrope" or (self.kind == "yarn" and multiplies_yarn and self.original):
-            factor = self.factor if self.kind == "yarn" else 1.0
-            return int((self.original or self.positions) * factor) or None
-        return int(self.positions * (1.0 if self.kind in _SCALED_ALREADY else self.factor)) or None
+    @property
+    def asked(self) -> int:
+        """The length up to which vLLM accepts --max-model-len though it starts with less: LongRoPE; 0 for others."""
+        return self.positions if self.kind in _LONGROPE else 0
 
 
 class Geometry(NamedTuple):
@@ -233,13 +247,13 @@ def _rope(config: Config) -> Rope:
     """Return the positions and their scaling. Raises ValueError."""
     lengths = [required_size(config.text, key) for key in keys.LENGTHS if config.text.get(key) is not None]
     found = _scaled(Rope(min(lengths, default=0)), config.text)
-    if found.kind == "longrope":
+    if found.kind in _LONGROPE:
         return found._replace(original=size(config.outer, "original_max_position_embeddings"))
     return found._replace(kind=_GEMMA3) if "gemma3" in config.family else found
 
 
-def overridden(geometry: Geometry, overrides: Table, *, multiplies_yarn: bool) -> Geometry:
-    """Return the geometry with the length that overrides of config.json result in. Raises ValueError.
+def overridden(geometry: Geometry, overrides: Table, version: Version) -> Geometry:
+    """Return the geometry with the length that this vLLM derives from overrides of config.json. Raises ValueError.
 
     Objects are merged key by key, as vLLM does (config/model.py, _update_nested).
     """
@@ -247,9 +261,9 @@ def overridden(geometry: Geometry, overrides: Table, *, multiplies_yarn: bool) -
     text = {**overrides, **nested}
     lengths = [required_size(text, key) for key in keys.LENGTHS if text.get(key) is not None]
     rope = _scaled(geometry.rope._replace(positions=min(lengths, default=geometry.rope.positions)), text)
-    if rope == geometry.rope and not (multiplies_yarn and rope.kind == "yarn" and rope.original):
+    if rope == geometry.rope and rope.length() == rope.length(version):
         return geometry
-    return geometry._replace(rope=rope, max_length=rope.length(multiplies_yarn=multiplies_yarn))
+    return geometry._replace(rope=rope, max_length=rope.length(version))
 
 
 def _scaled(rope: Rope, text: Table) -> Rope:

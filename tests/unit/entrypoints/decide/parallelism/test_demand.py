@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
+from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices, read_demand
 from entrypoints.model.geometry import Rope
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA
 
-LONG = ("--max-model-len", "131073")
+LONG = ("--max-model-len", "131072")
+TOO_LONG = ("--max-model-len", "131073")
 
 
 def test_a_length_beyond_the_models_positions_is_refused_with_the_way_out() -> None:
     with pytest.raises(EntrypointError) as error:
-        check_length(LLAMA, parse_given(LONG, {}), ())
+        check_length(LLAMA, parse_given(TOO_LONG, {}), ())
 
     assert error.value.code == USAGE
     assert "supports 131072 tokens" in error.value.message
@@ -26,10 +28,10 @@ def test_a_length_beyond_the_models_positions_is_refused_with_the_way_out() -> N
 @pytest.mark.parametrize(
     ("words", "env", "settings"),
     [
-        (("--max-model-len", "131072"), {}, ()),
+        (LONG, {}, ()),
         (("--max-model-len", "auto"), {}, ()),
-        (LONG, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ()),
-        (LONG, {}, ("VLLM_ALLOW_LONG_MAX_MODEL_LEN",)),
+        (TOO_LONG, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ()),
+        (TOO_LONG, {}, ("VLLM_ALLOW_LONG_MAX_MODEL_LEN",)),
         ((), {}, ()),
     ],
 )
@@ -40,7 +42,7 @@ def test_lengths_that_vllm_accepts_pass(words: tuple[str, ...], env: dict[str, s
 def test_a_model_that_states_a_longer_length_may_use_it() -> None:
     model = stated(200_000)
 
-    check_length(model, parse_given(LONG, {}), ())
+    check_length(model, parse_given(TOO_LONG, {}), ())
 
 
 def stated(length: int) -> ModelFacts:
@@ -92,11 +94,23 @@ def test_a_models_own_yarn_counts_where_vllm_multiplies(vllm: str, length: int) 
 
 
 def test_positions_that_yarn_leaves_as_they_are_are_named() -> None:
-    given = parse_given((*LONG, "--hf-overrides", f'{{"rope_scaling": {YARN.replace("4.0", "8")}}}'), {})
+    given = parse_given((*TOO_LONG, "--hf-overrides", f'{{"rope_scaling": {YARN.replace("4.0", "8")}}}'), {})
     with pytest.raises(EntrypointError) as error:
         check_length(as_overridden(positions(40960), given, "0.32.0"), given, ())
 
     assert error.value.hint.startswith('add "max_position_embeddings": 262144 to --hf-overrides')
+
+
+@pytest.mark.parametrize("kind", ["longrope", "su"])
+def test_longrope_takes_more_than_it_starts_with_if_asked(kind: str) -> None:
+    phi = as_overridden(rotary(Rope(131072, kind, 1.0, 4096)), parse_given((), {}), "0.32.0")
+    ranges = Intents(input=(1, 50_000), output=(1, 10_000))
+
+    check_length(phi, parse_given(LONG, {}), ())
+    with pytest.raises(EntrypointError, match="supports 131072 tokens"):
+        check_length(phi, parse_given(TOO_LONG, {}), ())
+    assert read_demand(phi, parse_given((), {}), 16).length == 4096
+    assert read_demand(phi, parse_given((), {}, (), ranges), 16).length == 60_000
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"rope_scaling": 4}', '{"max_position_embeddings": "many"}'])
@@ -105,6 +119,11 @@ def test_overrides_that_cannot_be_read_are_refused(text: str) -> None:
         as_overridden(LLAMA, parse_given(("--hf-overrides", text), {}), "0.32.0")
 
     assert error.value.code == USAGE
+
+
+def rotary(rope: Rope) -> ModelFacts:
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(max_length=rope.length(), rope=rope))
 
 
 def positions(length: int) -> ModelFacts:
