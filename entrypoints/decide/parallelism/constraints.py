@@ -21,6 +21,9 @@ _EACH = 8
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
 _MOST_RANKS = 1024
 """More ranks than share any model's heads."""
+_UNCUT = ("bitsandbytes",)
+"""Quantisations whose weights on disk no rank can hold a part of. Source: vLLM 0.7 to 0.27 (the last with the method),
+model_executor/model_loader/bitsandbytes_loader.py, "Prequant BitsAndBytes models with tensor parallelism"."""
 _SLICED = ("mxfp4", "gpt_oss_mxfp4")
 """Quantisations whose recipes split every expert: vllm-project/recipes, OpenAI/GPT-OSS.md."""
 
@@ -145,6 +148,8 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
     geometry = model.geometry
     if rules.sizes and tensor not in rules.sizes:
         return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
+    if model.quantization in _UNCUT and tensor > 1:
+        return f"ranks cannot share weights that {model.quantization} has quantised, pipeline stages (-pp) can"
     if geometry is None or tensor == 1:
         return ""
     heads = _heads_obstacle(geometry, rules, tensor) or _state_obstacle(geometry, rules, tensor)

@@ -8,10 +8,12 @@ import pytest
 
 from entrypoints.core.errors import USAGE
 from entrypoints.decide.parallelism.constraints import impossible_size, obstacle, sizes
+from entrypoints.decide.parallelism.fit import fit
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
-from tests.support.many import LLAMA_8B, model
+from entrypoints.model.weights import Weights
+from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, host, model, said
 from tests.support.planned import configurations
 
 RULES = Rules(usable=0.9, reserved=0, activations=0)
@@ -111,3 +113,17 @@ def test_a_state_fills_whole_blocks_of_keys() -> None:
 
     assert sizes(model(hybrid), RULES._replace(state_block=128), 16) == (1, 2, 4, 8, 16)
     assert sizes(model(hybrid), RULES._replace(state_block=1024), 16) == (1, 2)
+
+
+@pytest.mark.parametrize(("method", "possible"), [("bitsandbytes", (1,)), ("awq", (1, 2, 4, 8)), ("", (1, 2, 4, 8))])
+def test_weights_that_bitsandbytes_has_quantised_are_not_cut(method: str, possible: tuple[int, ...]) -> None:
+    large = model(LLAMA_70B, quantization=method)
+    chosen = fit(host(8, 24), large._replace(weights=Weights(40 * GIB, 0, 40 * GIB)), said(), RULES)
+
+    assert sizes(large, RULES, 8) == possible
+    assert sizes(large._replace(geometry=None), RULES, 8) == possible
+    assert (chosen.tensor > 1, chosen.pipeline > 1) == (method != "bitsandbytes", method == "bitsandbytes")
+
+
+def test_a_model_that_bitsandbytes_quantises_while_loading_is_cut() -> None:
+    assert fit(host(8, 80), model(LLAMA_70B, 70.6), said("--quantization", "bitsandbytes"), RULES).tensor > 1
