@@ -17,7 +17,7 @@ from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.parallelism.visible import chosen_by, restricted
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import DTYPE, EXECUTOR
+from entrypoints.request.flags import DTYPE, EXECUTOR, NO_WINDOW
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ZE_AFFINITY_MASK"
@@ -31,6 +31,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     values = {
         **chosen.values,
         **_executor(chosen, thresholds),
+        **_windows(profile, model),
         **_visible(facts, chosen, given),
         **_dtype(profile, chosen, thresholds, given.vllm.refuse_float16(model.model_type)),
     }
@@ -62,6 +63,16 @@ def _executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
         return {}
     because = "this version supports only Ray for several Intel GPUs, and starts Ray if none is running"
     return {EXECUTOR: Value("ray", because, ("mp: vLLM would fall back to Ray",))}
+
+
+def _windows(profile: Mapping[str, Any], model: ModelFacts) -> dict[str, Value]:
+    """Leave sliding windows on where turning them off, as the stack does, cuts the model to one window."""
+    is_off = any(item["setting"] == NO_WINDOW and item["value"] is True for item in profile["settings"])
+    if not is_off or model.geometry is None or not model.geometry.is_cut_to_window:
+        return {}
+    window = model.geometry.window
+    because = f"with it vLLM serves at most {window} tokens, the model's sliding window"
+    return {NO_WINDOW: Value(value=False, because=because)}
 
 
 def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:

@@ -82,6 +82,7 @@ class Geometry(NamedTuple):
     sliding_layers: int
     """Layers that attend to the last `window` tokens only."""
     window: int
+    """Tokens; 0 for a model without a window, or that turns it off (use_sliding_window)."""
     heads: int
     kv_heads: int
     head_size: int
@@ -118,6 +119,14 @@ class Geometry(NamedTuple):
     rope: Rope = Rope()
     draft: Geometry | None = None
     """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
+
+    @property
+    def is_cut_to_window(self) -> bool:
+        """Whether --disable-sliding-window shortens the model: vLLM then serves no more tokens than its window has.
+
+        Source: vLLM 0.6 to 0.33, config/model.py, _get_and_verify_max_len.
+        """
+        return 0 < self.window < (self.max_length or 0)
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -184,7 +193,7 @@ def _geometry(config: Config) -> Geometry:
     text = config.text
     heads = required_size(text, *keys.HEADS)
     layers = required_size(text, *keys.LAYERS)
-    window = required_size(text, "sliding_window", default=0)
+    window = 0 if text.get("use_sliding_window") is False else required_size(text, "sliding_window", default=0)
     sparse = parse_sparse(config, layers)
     rope = _rope(config)
     experts = size(text, *keys.EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX

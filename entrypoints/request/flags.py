@@ -15,6 +15,7 @@ QUANTIZATION = "--quantization"
 DTYPE = "--dtype"
 OVERRIDES = "--hf-overrides"
 ROPE = "--rope-scaling"
+NO_WINDOW = "--disable-sliding-window"
 REMOTE_CODE = "--trust-remote-code"
 
 # devices and hosts

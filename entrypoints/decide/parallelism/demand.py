@@ -13,7 +13,7 @@ from entrypoints.core.records import Notice
 from entrypoints.model.config import optional_table
 from entrypoints.model.geometry import overridden
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import LENGTH, OVERRIDES, ROPE, SEQUENCES
+from entrypoints.request.flags import LENGTH, NO_WINDOW, OVERRIDES, ROPE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
@@ -132,7 +132,16 @@ def as_overridden(model: ModelFacts, given: UserFlags, vllm: str) -> ModelFacts:
             model = model._replace(geometry=overridden(model.geometry, overrides, version))
         except ValueError as error:
             raise EntrypointError(USAGE, f"{flag}: {error}", "write a JSON object, as in config.json") from error
-    return model
+    return _without_window(model) if given.flag(NO_WINDOW) == "True" else model
+
+
+def _without_window(model: ModelFacts) -> ModelFacts:
+    """Return the model as --disable-sliding-window makes it: every layer attends to all tokens, of a window at most."""
+    geometry = model.geometry
+    if geometry is None:
+        return model
+    length = geometry.window if geometry.is_cut_to_window else geometry.max_length
+    return model._replace(geometry=geometry._replace(sliding_layers=0, max_length=length))
 
 
 def length_notices(model: ModelFacts, overridden_model: ModelFacts) -> Iterator[Notice]:

@@ -121,6 +121,20 @@ def test_overrides_that_cannot_be_read_are_refused(text: str) -> None:
     assert error.value.code == USAGE
 
 
+@pytest.mark.parametrize(
+    ("window", "sliding", "length"), [(128, 16, 128), (4096, 0, 4096), (0, 0, 131072), (131072, 16, 131072)]
+)
+def test_without_sliding_windows_a_model_is_no_longer_than_its_window(window: int, sliding: int, length: int) -> None:
+    assert LLAMA.geometry
+    windowed = LLAMA._replace(geometry=LLAMA.geometry._replace(window=window, sliding_layers=sliding))
+    cut = as_overridden(windowed, parse_given(("--disable-sliding-window",), {}), "0.21.0").geometry
+    whole = as_overridden(windowed, parse_given((), {}), "0.21.0").geometry
+
+    assert cut
+    assert (cut.max_length, cut.sliding_layers) == (length, 0)
+    assert whole == windowed.geometry
+
+
 def rotary(rope: Rope) -> ModelFacts:
     assert LLAMA.geometry
     return LLAMA._replace(geometry=LLAMA.geometry._replace(max_length=rope.length(), rope=rope))
