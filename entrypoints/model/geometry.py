@@ -146,12 +146,15 @@ class Geometry(NamedTuple):
             return -(-self.heads // ranks)
         return max(1, self.kv_heads // ranks)
 
-    def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
+    def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0, spread: int = 1) -> int:
         """Return the bytes that one sequence of so many tokens takes on one rank, with numbers of `size` bytes.
 
         While a prompt is computed `chunk` tokens at a time, a sliding layer keeps these in addition to its window.
+        Decode context parallelism spreads the tokens of layers that attend to all of them over `spread` ranks, and
+        those of no other layer, nor the drafting ones (vLLM 0.32, v1/kv_cache_interface.py, dcp_sharded, and
+        v1/worker/gpu/model_runner.py).
         """
-        full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * tokens
+        full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * -(-tokens // spread)
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
         entries = int(full) + sliding
         own = entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks

@@ -24,6 +24,8 @@ PIPELINE = "--pipeline-parallel-size"
 DATA = "--data-parallel-size"
 LOCAL = "--data-parallel-size-local"
 EXPERT = "--enable-expert-parallel"
+CONTEXT = "--decode-context-parallel-size"
+PREFILL_CONTEXT = "--prefill-context-parallel-size"
 NODES = "--nnodes"
 NODE_RANK = "--node-rank"
 MASTER = "--master-addr"
@@ -95,6 +97,8 @@ SHORT: Mapping[str, str] = {
     "-pp": PIPELINE,
     "-dp": DATA,
     "-dpl": LOCAL,
+    "-dcp": CONTEXT,
+    "-pcp": PREFILL_CONTEXT,
     "-n": NODES,
     "-r": NODE_RANK,
     "-dpr": START_RANK,
@@ -143,8 +147,8 @@ RANGES: Mapping[str, Range] = {
     "--node-rank": Range(0),
     "--data-parallel-rank": Range(0),
     "--data-parallel-rpc-port": Range(most=HIGHEST_PORT),
-    "--prefill-context-parallel-size": Range(unit="devices"),
-    "--decode-context-parallel-size": Range(unit="devices"),
+    PREFILL_CONTEXT: Range(unit="devices"),
+    CONTEXT: Range(unit="devices"),
     "--max-parallel-loading-workers": Range(unit="workers"),
     ADAPTERS_AT_ONCE: Range(unit="adapters"),
     ADAPTER_RANK: Range(most=512),
