@@ -117,8 +117,21 @@ class Geometry(NamedTuple):
     compressed: float = 0.0
     """Entries per token of all layers that keep one entry for many tokens, in addition to their sliding windows."""
     rope: Rope = Rope()
+    plain_head_size: int = 0
+    """Numbers of a head's keys if latent attention is computed as plain attention; 0 without latent attention."""
     draft: Geometry | None = None
     """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
+
+    @property
+    def without_latent(self) -> Geometry:
+        """The geometry with latent attention computed as plain attention (VLLM_MLA_DISABLE=1).
+
+        Every head has keys and values of the keys' width. Source: vLLM 0.32, model_executor/models/deepseek_v2.py,
+        DeepseekV2Attention.
+        """
+        if not (self.latent and self.plain_head_size) or self.sparse:
+            return self
+        return self._replace(latent=0, kv_heads=self.heads, head_size=self.plain_head_size)
 
     @property
     def is_cut_to_window(self) -> bool:
@@ -216,6 +229,7 @@ def _geometry(config: Config) -> Geometry:
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
         sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
+        plain_head_size=size(text, "qk_nope_head_dim") + size(text, "qk_rope_head_dim") if _latent(text) else 0,
         index_bytes=sparse.index_bytes,
         compressed=sparse.compressed,
         rope=rope,

@@ -85,6 +85,8 @@ Source: vllm/entrypoints/openai/api_server.py, `envs.VLLM_API_KEY or args.api_ke
 USE_MODELSCOPE = "VLLM_USE_MODELSCOPE"
 """With it vLLM takes models from ModelScope. It reads the word true, in any case, and no number.
 Source: vllm/envs.py."""
+NO_LATENT = "VLLM_MLA_DISABLE"
+"""With 1 vLLM computes latent attention as plain attention, with a KV cache of every head. Source: vllm/envs.py."""
 SHUTDOWN = "--shutdown-timeout"
 MIDDLEWARE = "--middleware"
 CHAT_TEMPLATE = "--chat-template"

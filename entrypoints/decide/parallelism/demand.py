@@ -13,7 +13,7 @@ from entrypoints.core.records import Notice
 from entrypoints.model.config import optional_table
 from entrypoints.model.geometry import overridden
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import LENGTH, NO_WINDOW, OVERRIDES, ROPE, SEQUENCES
+from entrypoints.request.flags import LENGTH, NO_LATENT, NO_WINDOW, OVERRIDES, ROPE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
@@ -132,6 +132,8 @@ def as_overridden(model: ModelFacts, given: UserFlags, vllm: str) -> ModelFacts:
             model = model._replace(geometry=overridden(model.geometry, overrides, version))
         except ValueError as error:
             raise EntrypointError(USAGE, f"{flag}: {error}", "write a JSON object, as in config.json") from error
+    if given.variable(NO_LATENT) == "1" and model.geometry:
+        model = model._replace(geometry=model.geometry.without_latent)
     return _without_window(model) if given.flag(NO_WINDOW) == "True" else model
 
 

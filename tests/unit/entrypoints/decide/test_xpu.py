@@ -13,6 +13,7 @@ from tests.support.hosts.models import LLAMA, SMOLLM2
 
 B60, MAX1550, MAX1100, FLEX = "xpu-arc-pro-b60-2x", "xpu-max1550-2x", "xpu-max1100-1x", "xpu-flex170-1x"
 MASK, DTYPE, EXECUTOR = "ZE_AFFINITY_MASK", "--dtype", "--distributed-executor-backend"
+PLAIN = "VLLM_MLA_DISABLE"
 WINDOWS = "--disable-sliding-window"
 
 
@@ -31,6 +32,13 @@ def windowed(tokens: int) -> ModelFacts:
     """Return a model with a sliding window in half of its layers."""
     assert LLAMA.geometry
     return LLAMA._replace(geometry=LLAMA.geometry._replace(window=tokens, sliding_layers=16))
+
+
+def latent(architecture: str) -> ModelFacts:
+    """Return a model of latent attention."""
+    assert SMOLLM2.geometry
+    geometry = SMOLLM2.geometry._replace(heads=16, kv_heads=16, latent=576, plain_head_size=192)
+    return SMOLLM2._replace(architecture=architecture, geometry=geometry)
 
 
 ROWS = {
@@ -52,6 +60,13 @@ ROWS = {
         B60, model=windowed(131_072), target="xpu-llm-scaler-vllm0.21", values={WINDOWS: None}
     ),
     "vLLM's own stack leaves windows on": Row(B60, model=windowed(128), values={WINDOWS: None}),
+    "latent attention of DeepSeek-V2 is computed as plain attention": Row(
+        B60, model=latent("DeepseekV2ForCausalLM"), values={PLAIN: "1"}, because={PLAIN: "Intel serves"}
+    ),
+    "of other architectures it is not": Row(B60, model=latent("Glm4MoeLiteForCausalLM"), values={PLAIN: None}),
+    "the user's choice of it stays": Row(
+        B60, model=latent("DeepseekV2ForCausalLM"), env={PLAIN: "0"}, values={PLAIN: None}
+    ),
     "an A770 gets float16": Row(MAX1100, changed=card("Intel Arc A770", "acm-g10"), values={DTYPE: "float16"}),
     "a B580 computes bfloat16": Row(MAX1100, changed=card("Intel Arc B580", "bmg-g21"), values={DTYPE: "auto"}),
     "not on the old stack": Row(

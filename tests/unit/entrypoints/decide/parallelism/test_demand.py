@@ -135,6 +135,18 @@ def test_without_sliding_windows_a_model_is_no_longer_than_its_window(window: in
     assert whole == windowed.geometry
 
 
+@pytest.mark.parametrize(("env", "numbers"), [({"VLLM_MLA_DISABLE": "1"}, 2 * 32 * 192), ({}, 576)])
+def test_latent_attention_that_is_turned_off_keeps_keys_and_values_of_every_head(
+    env: dict[str, str], numbers: int
+) -> None:
+    assert LLAMA.geometry
+    latent = LLAMA._replace(geometry=LLAMA.geometry._replace(latent=576, plain_head_size=192))
+    counted = as_overridden(latent, parse_given((), env), "0.32.0").geometry
+
+    assert counted
+    assert counted.kv_elements(1) == numbers
+
+
 def rotary(rope: Rope) -> ModelFacts:
     assert LLAMA.geometry
     return LLAMA._replace(geometry=LLAMA.geometry._replace(max_length=rope.length(), rope=rope))
