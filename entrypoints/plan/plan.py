@@ -105,7 +105,8 @@ def command(
     roles = role_notices(profile, given, settled, float(patience.value))
     unreadable = inputs.notices(profile, model, given, settled)
     refused = check_limits(profile, model, given, settled)
-    said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *_hub(model))
+    offloaded = tuple(loading.host_notices(facts, model, loaded, given, settled))
+    said = (*decision.findings, *unread, *changed, *offloaded, *unreadable, *refused, *download, *_hub(model))
     notices = (*said, *exposed, *unguarded, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]

@@ -18,6 +18,7 @@ from entrypoints.core.text import counted
 from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.loading import free_host_memory
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
@@ -372,8 +373,9 @@ def _notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
     if method and method not in methods:
         yield notice("PLAN-075", method, f"one of {', '.join(methods)}")
     weights = case.model.weights
-    if weights and case.facts.memory.available < weights.on_disk:
-        yield notice("PLAN-073", gib(case.facts.memory.available), f"at least {gib(weights.on_disk)}")
+    free = free_host_memory(case.facts)
+    if weights and free < weights.on_disk:
+        yield notice("PLAN-073", gib(free), f"at least {gib(weights.on_disk)}")
 
 
 def _left_out(devices: tuple[Device, ...]) -> tuple[Notice, ...]:

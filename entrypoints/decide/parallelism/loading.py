@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Notice
-from entrypoints.decide.records import GIB
+from entrypoints.core.records import Facts, Notice
+from entrypoints.decide.records import GIB, gib
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import QUANTIZATION
 from entrypoints.request.vllm_flags import UserFlags
@@ -20,6 +20,8 @@ QUANTIZED, DEQUANTIZED, STREAMED = "quantized_at_load", "dequantized_at_load", "
 """Thresholds: `method bits` or `method bits experts`; `method bits-on-disk bits-in-memory`; whether each layer is
 quantised as soon as it is loaded.
 """
+IN_HOST_MEMORY = "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT"
+"""Of Intel's llm-scaler: weights are quantised in the host's memory. Source: intel/llm-scaler vllm/README.md, 4.2."""
 _ELEMENT = 2
 """Bytes of a number that is not quantised."""
 _FLOAT_BITS = 16
@@ -66,6 +68,31 @@ def notices(
     if model.quantization and loaded.conversion and loaded.weights and model.weights:
         before, after = (f"{weights.loaded(_ELEMENT) / GIB:.1f} GiB" for weights in (model.weights, loaded.weights))
         yield notice("PLAN-112", f"{before} on disk, {after} in memory", before, method=model.quantization)
+
+
+def free_host_memory(facts: Facts) -> int:
+    """Return the bytes of the host's memory that this container can still take."""
+    limit = facts.cgroup.memory_limit
+    if limit is None:
+        return facts.memory.available
+    return min(facts.memory.available, max(0, limit - facts.cgroup.memory_used))
+
+
+def host_notices(
+    facts: Facts, model: ModelFacts, loaded: ModelFacts, given: UserFlags, settings: Mapping[str, str | bool]
+) -> Iterator[Notice]:
+    """Yield a notice if the host's memory cannot hold the weights that are quantised there while loading.
+
+    Each rank holds its own part, so that all of them hold the whole model on one host.
+    """
+    if str(settings.get(IN_HOST_MEMORY, "0")) != "1" or model.weights is None or model.quantization:
+        return
+    if not (loaded.conversion and given.flag(QUANTIZATION)):
+        return
+    need, free = model.weights.loaded(_ELEMENT), free_host_memory(facts)
+    if need > free:
+        found = f"{gib(free)} free"
+        yield notice("PLAN-170", found, f"{gib(need)} for the unquantised weights", variable=IN_HOST_MEMORY)
 
 
 def _methods(thresholds: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Method]:

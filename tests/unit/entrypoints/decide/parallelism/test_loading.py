@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from entrypoints.decide.parallelism.fit import fit
-from entrypoints.decide.parallelism.loading import as_loaded, notices
+from entrypoints.decide.parallelism.loading import as_loaded, host_notices, notices
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -81,3 +81,30 @@ def test_fewer_devices_hold_what_is_quantised_while_it_is_loaded() -> None:
     assert found.uses[0].weights < 75 * GIB
     with pytest.raises(Exception, match="until all are loaded"):
         fit(host(1, 96), at_once, given, RULES)
+
+
+ON = {"VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("available", "limit", "words", "settings", "ids"),
+    [
+        (100, None, ("-q", "fp8"), ON, ["PLAN-170"]),
+        (200, None, ("-q", "fp8"), ON, []),
+        (200, 100, ("-q", "fp8"), ON, ["PLAN-170"]),
+        (100, None, ("-q", "fp8"), {}, []),
+        (100, None, ("-q", "fp8"), dict.fromkeys(ON, "0"), []),
+        (100, None, (), ON, []),
+    ],
+)
+def test_weights_that_are_quantised_in_the_hosts_memory_must_fit_there(
+    available: int, limit: int | None, words: tuple[str, ...], settings: dict[str, str], ids: list[str]
+) -> None:
+    plain, given = host(2), said(*words)
+    facts = plain._replace(
+        memory=plain.memory._replace(available=available * GIB),
+        cgroup=plain.cgroup._replace(memory_limit=limit and limit * GIB, memory_used=0),
+    )
+    loaded = as_loaded(thresholds(), PLAIN, given)
+
+    assert [each.id for each in host_notices(facts, PLAIN, loaded, given, settings)] == ids
