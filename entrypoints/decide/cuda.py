@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
+from entrypoints.core.errors import REFUSED, EntrypointError
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
@@ -30,11 +31,17 @@ ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
 _FP4 = ("modelopt_fp4", "nvfp4")
 _PAIR = 2
+SPARSE = "sparse-attention"
+"""What --vllm-accepts names to overrule the check of it."""
+_CARDS = {"9": "H100, H200, GH200", "10": "B200, B300, GB200", "12": "RTX PRO 6000, RTX 5090, GB10"}
+"""First number of a compute capability → cards of it. Source: NVIDIA, CUDA GPU compute capability."""
+_NEWEST_MAJOR = "12"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Choose every setting that the user did not set. Raises the errors of `fit`."""
     case = Case(profile, _usable(facts), model, given)
+    _check_sparse_attention(case)
     dtype = choose_dtype(case)
     fit_result = fit(case.facts, model, given, beside_adapters(rules(case, dtype), given, profile["vllm"]))
     values = {
@@ -59,6 +66,22 @@ def _usable(facts: Facts) -> Facts:
         return facts._replace(devices=whole_gpus)
     largest = max(instances, key=lambda device: (device.memory_total or 0, -device.number))
     return facts._replace(devices=(largest,))
+
+
+def _check_sparse_attention(case: Case) -> None:
+    """Raise REFUSED if vLLM has no kernel of the model's sparse latent attention for any of the GPUs."""
+    geometry, majors = case.model.geometry, case.thresholds.words("sparse_attention_on")
+    found = {device.architecture for device in case.facts.devices}
+    if geometry is None or not (geometry.sparse and geometry.latent) or SPARSE in case.given.accepted:
+        return
+    if not found or "" in found or {architecture.partition(".")[0] for architecture in found} & {*majors}:
+        return
+    needed = ", ".join(f"{major}.x ({_CARDS.get(major, '')})" for major in majors)
+    message = f"{case.model.name}: vLLM {case.profile['vllm']} has no kernel of sparse latent attention for compute"
+    hint = f"use GPUs of {needed}, or a dense model; --vllm-accepts {SPARSE} starts it all the same"
+    if _NEWEST_MAJOR not in majors:
+        hint = f"{hint}; vLLM since 0.24 takes {_NEWEST_MAJOR}.x too (--target cuda)"
+    raise EntrypointError(REFUSED, f"{message} capability {', '.join(sorted(found))}", hint)
 
 
 def rules(case: Case, dtype: Value) -> Rules:

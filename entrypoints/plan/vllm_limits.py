@@ -22,11 +22,14 @@ from entrypoints.request.flags import (
     KV_TRANSFER,
     LOAD_FORMAT,
     OVERRIDES,
+    PIPELINE,
     QUANTIZATION,
     REASONING_PARSER,
     REMOTE_CODE,
+    SPECULATION,
     TOOL_PARSER,
 )
+from entrypoints.request.speculative import parse_drafting
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import ACCEPT, VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
@@ -60,6 +63,11 @@ PACKAGES = {
 }
 """Option and value → distributions of which vLLM imports one. Source: vllm/executor, model_executor/model_loader,
 distributed/kv_transfer, and the extras in setup.py."""
+DRAFTED_FROM, ONE_STAGE_FROM = (0, 16), (0, 30)
+"""The versions in which drafting layers have as many stages as the model; read in the releases that rows have."""
+STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)}
+"""Model type → the first vLLM whose drafting layers may be staged. Source: vLLM 0.16 to 0.29, classes of
+model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
 FLOAT16 = ("float16", "half")
@@ -92,7 +100,11 @@ def check_limits(
     `settings` are all settings of the plan by name, whoever chose them.
     """
     notices = []
-    for refusal in find_refusals(given.vllm, model, given, settings):
+    found = (
+        *find_refusals(given.vllm, model, given, settings),
+        *_refused_stages(profile["vllm"], model, given, settings),
+    )
+    for refusal in found:
         if refusal.name in given.accepted:
             notices.append(notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
         elif given.vllm.assumed or not refusal.certain:
@@ -181,6 +193,20 @@ def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Setting
         return
     origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
     yield Refusal(method, origin, _closest(method, names))
+
+
+def _refused_stages(vllm: str, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+    """Yield pipeline stages for a model whose own layers draft tokens, in versions that want stages of these too.
+
+    Source: vLLM 0.16 to 0.29, config/speculative.py (create_draft_parallel_config takes the model's stages) and
+    config/model.py, verify_with_parallel_config; since 0.30 the drafting layers have one stage.
+    """
+    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2])
+    first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
+    stages = str(settings.get(PIPELINE, "1"))
+    if stages != "1" and DRAFTED_FROM <= version < first and parse_drafting(given).own:
+        problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
+        yield Refusal("mtp-stages", problem, f"one of the two, or vLLM {'.'.join(map(str, ONE_STAGE_FROM))} or later")
 
 
 def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
@@ -283,7 +309,8 @@ def _closest(word: str, names: Collection[str]) -> str:
     close = get_close_matches(word, sorted(names), n=3, cutoff=0.5) if len(names) > few else []
     if close:
         return f"a name such as {', '.join(close)}"
-    return f"one of {', '.join(sorted(names))}" if len(names) <= several else f"one of vLLM's {len(names)} names"
+    ordered = sorted(names, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+    return f"one of {', '.join(ordered)}" if len(names) <= several else f"one of vLLM's {len(names)} names"
 
 
 def unknown_variables(given: UserFlags) -> Iterator[Notice]:

@@ -116,8 +116,8 @@ class NotLiteralError(Exception):
     """An expression has parts that only running it would tell."""
 
 
-def assignments(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return the values that a module assigns to names at its top level; the last one wins."""
+def assignments(tree: ast.Module | ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the values that a module or function assigns to names at its top level; the last one wins."""
     values: dict[str, ast.expr] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -317,6 +317,17 @@ class Records:
         methods = (item for item in (node.body if node else ()) if isinstance(item, ast.FunctionDef))
         return next((item for item in methods if item.name == method), None)
 
+    def required_numbers(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each field that a class checks against a literal list of numbers, with the list.
+
+        Until 0.11 --max-lora-rank is an int, and LoRAConfig refuses all but a few of them.
+        """
+        for node in self._classes.values():
+            for function in (item for item in node.body if isinstance(item, ast.FunctionDef)):
+                locals_of = assignments(function)
+                for check in (item for item in function.body if isinstance(item, ast.If)):
+                    yield from _required_by(check, locals_of)
+
     def accepted(self, annotation: ast.expr) -> Any:
         """Return what a flag of a field takes, in the order in which vLLM's get_kwargs looks at the annotation."""
         parts = list(self._parts(annotation))
@@ -363,6 +374,23 @@ class Records:
             yield node
 
 
+def _required_by(check: ast.If, known: Mapping[str, ast.expr]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the field and the numbers of `if self.field not in numbers: raise`."""
+    test = check.test
+    if not (
+        isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) and isinstance(check.body[0], ast.Raise)
+    ):
+        return
+    if not (isinstance(test.left, ast.Attribute) and _last_name(test.left.value) == "self"):
+        return
+    try:
+        words = names_in(test.comparators[0], known)
+    except NotLiteralError:
+        return
+    if words and all(word.isdecimal() for word in words):
+        yield test.left.attr, sorted(set(words))
+
+
 def read_flags(package: Package) -> dict[str, Any] | None:
     """Return the server's flags: flag → what it takes. None if this version builds its flags in another way."""
     records = Records(package)
@@ -381,6 +409,10 @@ def read_flags(package: Package) -> dict[str, Any] | None:
         fields = records.fields("FrontendArgs")
         flags.update((f"--{field.replace('_', '-')}", records.accepted(note)) for field, note in fields.items())
         flags.update(_customised(records))
+    for field, numbers in records.required_numbers():
+        flag = f"--{field.replace('_', '-')}"
+        if flags.get(flag) == INTEGER:
+            flags[flag] = numbers
     return flags
 
 

@@ -14,13 +14,16 @@ from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import EXECUTOR, EXPERT, NODES
+from entrypoints.request.flags import CONTEXT, EXECUTOR, EXPERT, NODES
 
 _EACH = 8
 """Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
 _MOST_RANKS = 1024
 """More ranks than share any model's heads."""
+_UNCUT = ("bitsandbytes",)
+"""Quantisations whose weights on disk no rank can hold a part of. Source: vLLM 0.7 to 0.27 (the last with the method),
+model_executor/model_loader/bitsandbytes_loader.py, "Prequant BitsAndBytes models with tensor parallelism"."""
 _SLICED = ("mxfp4", "gpt_oss_mxfp4")
 """Quantisations whose recipes split every expert: vllm-project/recipes, OpenAI/GPT-OSS.md."""
 
@@ -130,6 +133,9 @@ def _check_fixed(case: FitCase) -> None:
     wrong = impossible_size(model, rules, split.tensor, space.experts) if space.tensor else None
     if wrong:
         raise wrong
+    if rules.context > 1 and not (space.tensor or sizes(model, rules, space.devices * space.hosts, space.experts)):
+        why = obstacle(model, rules, max(space.devices * space.hosts, 2), space.experts)
+        raise EntrypointError(USAGE, why, f"lower {CONTEXT}, or leave it out")
     cut = expert_obstacle(model, rules, engines * split.tensor, space.experts)
     if cut and space.engines:
         raise EntrypointError(USAGE, f"-dp {engines}: {cut}", f"{EXPERT} keeps experts whole")
@@ -145,8 +151,11 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
     geometry = model.geometry
     if rules.sizes and tensor not in rules.sizes:
         return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
-    if geometry is None or tensor == 1:
-        return ""
+    if model.quantization in _UNCUT and tensor > 1:
+        return f"ranks cannot share weights that {model.quantization} has quantised, pipeline stages (-pp) can"
+    context = _context_obstacle(geometry, rules.context, tensor)
+    if context or geometry is None or tensor == 1:
+        return context
     heads = _heads_obstacle(geometry, rules, tensor) or _state_obstacle(geometry, rules, tensor)
     if heads:
         return heads
@@ -193,6 +202,27 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
     if grouped and each <= geometry.kv_heads_of_rank(tensor):
         return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
+    return ""
+
+
+def _context_obstacle(geometry: Geometry | None, context: int, tensor: int) -> str:
+    """Return why decode context parallelism over so many of these ranks is impossible; empty if it can be had.
+
+    Source: vLLM 0.32, config/parallel.py, and config/model.py, verify_with_parallel_config.
+    """
+    if context == 1:
+        return ""
+    if tensor % context:
+        return f"{tensor} ranks are not divisible by {CONTEXT} {context}"
+    if geometry is None or geometry.latent:
+        return ""
+    copies, queries = tensor // geometry.kv_heads, geometry.heads // geometry.kv_heads
+    if copies < max(context, 2):
+        return (
+            f"{CONTEXT} {context} needs {context} copies of {geometry.kv_heads} KV heads, {tensor} ranks have {copies}"
+        )
+    if queries % context:
+        return f"{queries} query heads for each KV head are not divisible by {CONTEXT} {context}"
     return ""
 
 

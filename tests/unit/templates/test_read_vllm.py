@@ -205,6 +205,27 @@ def test_what_a_version_computes_is_not_known(tmp_path: Path, registry: str) -> 
     assert "architectures" not in read_vllm.read_package(write_package(tmp_path, files))
 
 
+@pytest.mark.parametrize(
+    ("check", "accepted"),
+    [
+        ("if self.max_lora_rank not in possible: raise ValueError", ["16", "8"]),
+        ("if self.max_lora_rank not in (8, 16, 320): raise ValueError", ["16", "320", "8"]),
+        ("if self.max_lora_rank not in possible: self.max_lora_rank = 8", "int"),
+        ("if self.other:\n            if self.max_lora_rank not in possible: raise ValueError", "int"),
+        ("if self.max_lora_rank not in computed(): raise ValueError", "int"),
+    ],
+)
+def test_numbers_that_a_class_checks_are_what_its_flag_takes(tmp_path: Path, check: str, accepted: object) -> None:
+    lora = f"class LoRAConfig:\n    def __post_init__(self):\n        possible = (8, 16)\n        {check}\n"
+    flag = 'group.add_argument("--max-lora-rank", type=int)\n        group.add_argument("--seed", type=int)'
+    arguments = ARG_UTILS.replace('group.add_argument("--seed", type=int)', flag)
+    package = {**FILES, "config/lora.py": lora, "engine/arg_utils.py": arguments}
+
+    flags = read_vllm.read_package(write_package(tmp_path, package))["flags"]
+
+    assert (flags["--max-lora-rank"], flags["--seed"]) == (accepted, "int")
+
+
 def test_a_boolean_has_two_option_strings() -> None:
     assert read_vllm.option_strings({"--eager": "boolean", "--seed": "int", "-q": ""}) == [
         "--eager",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from entrypoints.core.records import Facts
+from entrypoints.model.read import ModelFacts
 from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
@@ -65,7 +66,33 @@ def few_cpus(facts: Facts) -> Facts:
     return may_bind(facts)._replace(cpus=facts.cpus[:4])
 
 
+def latent(*, sparse: bool) -> ModelFacts:
+    """Return a model of latent attention, of which an indexer selects the tokens or not."""
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(kv_heads=32, latent=576, sparse=sparse))
+
+
+def newest(architecture: str) -> Callable[[Facts], Facts]:
+    return with_devices(architecture=architecture)
+
+
 ROWS = {
+    "Ada has no kernel of sparse latent attention": Row(
+        PCIE, model=latent(sparse=True), refused="sparse latent attention for compute capability 8.9"
+    ),
+    "nor has Thor": Row(H100, model=latent(sparse=True), changed=newest("11.0"), refused="compute capability 11.0"),
+    "RTX PRO 6000 has one": Row(H100, model=latent(sparse=True), changed=newest("12.0"), values={"--dtype": "auto"}),
+    "not in 0.18": Row(
+        H100,
+        model=latent(sparse=True),
+        changed=newest("12.0"),
+        target="cuda12.9-vllm0.18",
+        refused="vLLM since 0.24 takes 12.x",
+    ),
+    "Hopper had one in 0.18": Row(
+        H100, model=latent(sparse=True), target="cuda12.9-vllm0.18", values={"--dtype": "auto"}
+    ),
+    "dense latent attention runs on Ada": Row(PCIE, model=latent(sparse=False), values={"--dtype": "auto"}),
     "Turing has no bfloat16": Row(H100, changed=TURING, values={"--dtype": "float16"}),
     "the oldest GPU decides": Row(H100, changed=one_older, values={"--dtype": "float16"}),
     "Ampere has bfloat16": Row(H100, changed=A100, values={"--dtype": "auto"}),

@@ -13,6 +13,7 @@ from drydock.lock.vllm_lists import lists_path, read_lists
 from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.plan import plan as command
+from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.vllm_flags import parse_given
 from entrypoints.request.vllm_lists import VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS
@@ -244,6 +245,41 @@ def test_a_removed_flag_names_vllms_own_successor(flag: str, instead: str) -> No
 
     assert error.code == USAGE
     assert instead in error.hint
+
+
+OWN_LAYERS = '{"method": "mtp", "num_speculative_tokens": 1}'
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
+
+
+@pytest.mark.parametrize(
+    ("vllm", "family", "words", "is_refused"),
+    [
+        ("0.29.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
+        ("0.16.0", "qwen3_next", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
+        ("0.16.0", "nemotron_h", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
+        ("0.18.0", "nemotron_h", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.30.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.11.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.29.0", "deepseek_v3", ("-tp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.29.0", "deepseek_v3", ("-pp", "2", "--speculative-config", NGRAM), False),
+        ("0.29.0", "deepseek_v3", ("-pp", "2"), False),
+    ],
+)
+def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
+    vllm: str, family: str, words: tuple[str, ...], is_refused: bool
+) -> None:
+    model = SMOLLM2._replace(model_type=family)
+    given = parse_given(words, {})
+    settings = {name: flag.value for name, flag in given.flags.items()}
+    if not is_refused:
+        assert check_limits({"vllm": vllm}, model, given, settings) == ()
+        return
+    with pytest.raises(EntrypointError, match="MTP") as raised:
+        check_limits({"vllm": vllm}, model, given, settings)
+
+    assert raised.value.code == REFUSED
+    accepting = given._replace(accepted=("mtp-stages",))
+    assert [told.id for told in check_limits({"vllm": vllm}, model, accepting, settings)] == ["PLAN-152"]
 
 
 def test_what_is_not_known_is_not_refused() -> None:
