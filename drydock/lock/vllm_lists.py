@@ -92,6 +92,7 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
     if release is None:
         return None
     shared = {name: release.lists[name] for name in NEVER_EXTENDED if name in release.lists}
+    shared |= {f"{name}_of_release": release.lists[name] for name in OFTEN_EXTENDED if name in release.lists}
     return KnownLists(shared, f"of vLLM's release {release.version}: {variant.vllm.origin}")
 
 
@@ -106,6 +107,8 @@ NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
+OFTEN_EXTENDED = ("flags", "variables")
+"""Lists to which forks add. What a recipe sets is left out if the release does not have it."""
 PLATFORM_NAMES = {"habana": "hpu"}
 """Accelerator → vLLM's name of its platform, where that differs."""
 
