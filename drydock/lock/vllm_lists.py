@@ -230,6 +230,12 @@ def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> di
     return rows
 
 
+def find_versions(project: Project, variant: Variant) -> dict[str, str]:
+    """Return row → version of vLLM, of the rows of the same accelerator that serve."""
+    rows = (row for row in read_matrix(project) if row.accelerator == variant.accelerator and row.serves)
+    return {row.id: row.vllm.version for row in rows}
+
+
 @lru_cache(maxsize=16)
 def _lists_of_rows(project: Project, accelerator: str) -> Mapping[str, Mapping[str, Any]]:
     """Return row → lists, of an accelerator. Read once: `size` and topologies plan for hundreds of hosts."""

@@ -23,8 +23,8 @@ class RecipesLock(Record):
     """Commit of the repository; empty for a folder."""
     date: Annotated[str, StringConstraints(pattern=r"^(\d{4}-\d\d-\d\d)?$")]
     """Day of the commit; of a folder, the newest day that a recipe names."""
-    licence: OneLine
-    """SPDX expression."""
+    licence: OneLine = ""
+    """SPDX expression; empty if it is not known."""
     facts_sha256: Sha256
     """SHA-256 of templates/recipes.json."""
     verified: bool

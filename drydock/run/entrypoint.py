@@ -80,7 +80,9 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     if known is None:
         return {}
     rows = vllm_lists.find_other_rows(project, variant, known)
-    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, "rows": rows}).encode()}
+    versions = vllm_lists.find_versions(project, variant)
+    lists = {**known.lists, "assumed": known.assumed, "rows": rows, "versions": versions}
+    return {vllm_lists.FILE: dumps(lists).encode()}
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:

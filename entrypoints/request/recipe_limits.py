@@ -215,9 +215,10 @@ def parse_table(text: str) -> dict[str, Any] | None:
 
 
 def nest_value(key: str, value: str) -> dict[str, Any]:
-    """Return `a.b` and its value as vLLM reads `--flag.a.b VALUE`: as JSON, or else as text."""
+    """Return `a.b` and its value as vLLM reads `--flag.a.b VALUE`: as JSON, or else as text. True is a truth value."""
+    text = value.lower() if value in ("True", "False") else value
     try:
-        inner: Any = json.loads(value) if len(value) <= 1 << 12 else value
+        inner: Any = json.loads(text) if len(text) <= 1 << 12 else value
     except (ValueError, RecursionError):
         inner = value
     for name in reversed(key.split(".")):

@@ -66,7 +66,7 @@ def write_recipes(project: Project, recipes: Recipes) -> list[Path]:
         repository=recipes.repository,
         commit=recipes.commit,
         date=date,
-        licence=LICENCE if recipes.repository == UPSTREAM else "NOASSERTION",
+        licence=LICENCE if recipes.repository == UPSTREAM else "",
         facts_sha256=hashlib.sha256(text.encode()).hexdigest(),
         verified=not recipes.unverified,
         reason=recipes.unverified,
