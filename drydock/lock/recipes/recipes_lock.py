@@ -86,13 +86,17 @@ def _facts_text(origin: Mapping[str, str], models: Mapping[str, Mapping[str, Any
 def read_lock(project: Project) -> RecipesLock | None:
     """Return which recipes the project's images get; None if none. Raises StaleError and InputError."""
     settings = read_settings(project)
+    named = settings.recipes if settings else ""
     path = project / LOCK
-    if (settings and settings.recipes == NONE) or not path.is_file():
+    if named == NONE or not path.is_file():
         return None
     try:
-        return validate(RecipesLock, YamlDocument(LOCK, loads(path.read_bytes()), {}))
+        lock = validate(RecipesLock, YamlDocument(LOCK, loads(path.read_bytes()), {}))
     except (ValueError, OSError) as error:
         raise StaleError(f"{LOCK}: invalid lock: {error}", hint=_RENEW) from error
+    if named and lock.repository != named:
+        raise StaleError(f"{LOCK}: recipes of {lock.repository}, but drydock.yaml names {named}", hint=_RENEW)
+    return lock
 
 
 def read_facts(project: Project) -> str:
