@@ -108,7 +108,7 @@ def _changes(asked: Iterable[tuple[Recorded, str]], old: Iterable[Plan], new: It
     for (host, model), before, after in zip(asked, old, new, strict=True):
         for setting in sorted({*before, *after}):
             values = before.get(setting, ""), after.get(setting, "")
-            if values[0] != values[1]:
+            if values[0] != values[1] and not all("/compiled/" in value for value in values):  # the cache's own key
                 yield PlanChange(model, host.name, setting, *values)
 
 

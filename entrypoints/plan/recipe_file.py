@@ -64,7 +64,7 @@ def _find_model(text: str, model: ModelFacts) -> RecipeFacts:
             raise ValueError("expected what `./inv recipes` writes")
         names = _matching(model, models)
         return _as_facts(names, models[names[0]] if len(names) == 1 else {}, str(table.get("date", "")))
-    names = _matching(model, re.findall(r'^"([^"\n]{1,200})": \{', rest, re.MULTILINE))
+    names = _matching(model, re.findall(r'^"([^"\n]{1,200})": ', rest, re.MULTILINE))
     if len(names) != 1:
         return NOTHING
     start = rest.index(f'"{names[0]}": ')

@@ -72,7 +72,7 @@ def choose_recipe(
         return Recipe(notices=(notice("PLAN-160", published.problem, "a file of this user or of root"),))
     if not published.facts:
         return NOTHING_PUBLISHED
-    date = _word(published.facts.get("date")) or published.date
+    date = _word(published.facts.get("date")) or _word(published.date) or "an unknown day"
     name = f"{_word(published.facts.get('recipe')) or published.model} of {date}"
     unusable = _find_obstacle(profile, facts, published, given)
     if unusable:
@@ -105,10 +105,11 @@ def _check_features(published: RecipeFacts, choice: RecipeChoice, model: ModelFa
 
 def _find_obstacle(profile: Mapping[str, Any], facts: Facts, published: RecipeFacts, given: UserFlags) -> Notice | None:
     """Return why the whole recipe is not for this image or this hardware."""
-    least, mine = _numbers(str(published.facts.get("least_vllm", ""))), _numbers(profile["vllm"])
+    needed = _word(published.facts.get("least_vllm"))
+    least, mine = _numbers(needed), _numbers(profile["vllm"])
     nightly = bool(published.facts.get("nightly"))
     if mine and ((nightly and not least) or mine < least):
-        expected = f"vLLM {published.facts.get('least_vllm') or 'of its main branch'}{' or a nightly build' * nightly}"
+        expected = f"vLLM {needed or 'of its main branch'}{' or a nightly build' * nightly}"
         rows = _rows_with(given.vllm, least, nightly=nightly)
         return notice("PLAN-161", f"vLLM {profile['vllm']}", expected, recipe=published.model, rows=rows)
     card = find_card(profile["accelerator"], facts)
