@@ -25,9 +25,12 @@ from entrypoints.model.config import parse_config  # noqa: E402
 from entrypoints.model.parameters import estimate  # noqa: E402
 from entrypoints.model.read import ModelFacts, parse_model  # noqa: E402
 from entrypoints.model.weights import Weights  # noqa: E402
-from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
+from entrypoints.plan.plan import command  # noqa: E402
+from entrypoints.plan.recipe_file import read_facts  # noqa: E402
+from entrypoints.plan.recipes import choose_recipe  # noqa: E402 - after the path is set
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, LOCAL, PIPELINE, TENSOR  # noqa: E402
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
+from entrypoints.request.recipes import RecipeChoice  # noqa: E402
 from entrypoints.request.vllm_flags import parse_given  # noqa: E402
 from entrypoints.request.vllm_lists import NOT_KNOWN, VllmLists  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
@@ -117,6 +120,15 @@ def plan_in_row(machine: Machine, model: ModelFacts, words: tuple[str, ...] = ()
     if doubt:
         raise EntrypointError(REFUSED, f"{doubt.found}: {doubt.text}")
     return planned
+
+
+def plan_with_recipe(machine: Machine, model: ModelFacts, *, recipes: bool = True) -> ServePlan:
+    """Plan as the machine's own row does, with the published recipe of the model. Raises EntrypointError."""
+    given = parse_given((model.name,), {})._replace(vllm=lists_of_row(machine.profile["variant"]))
+    facts = read_facts(str(ROOT / "templates/recipes.json"), model)
+    choice = RecipeChoice(off=not recipes)
+    recipe = choose_recipe(machine.profile, machine.facts, model, given, facts, choice)
+    return command(machine.profile, machine.facts, model, given._replace(recipe=recipe))
 
 
 @cache
