@@ -36,22 +36,22 @@ Flags = dict[str, str | bool]
 Table = Mapping[str, Any]
 
 
-class Part(NamedTuple):
+class RecipePart(NamedTuple):
     """What one block of a recipe sets."""
 
     flags: Flags
     env: dict[str, str]
 
-    def over(self, weaker: Part) -> Part:
+    def over(self, weaker: RecipePart) -> RecipePart:
         """Return both, of which this one wins."""
-        return Part({**weaker.flags, **self.flags}, {**weaker.env, **self.env})
+        return RecipePart({**weaker.flags, **self.flags}, {**weaker.env, **self.env})
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON, without what is empty."""
         return {name: value for name, value in self._asdict().items() if value}
 
 
-NOTHING = Part({}, {})
+NOTHING = RecipePart({}, {})
 
 
 def parse_recipe(text: str, name: str) -> dict[str, dict[str, Any]]:
@@ -125,7 +125,7 @@ class _Recipe:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _part(self, table: Table, prefix: str, *, on_hardware: bool = False, opt_in: bool = False) -> Part:
+    def _part(self, table: Table, prefix: str, *, on_hardware: bool = False, opt_in: bool = False) -> RecipePart:
         """Return what a block sets, without what a recipe may not set."""
         flags: Flags = {}
         for name, value in parse_words(_texts(table, f"{prefix}args")):
@@ -141,7 +141,7 @@ class _Recipe:
                 self._leave_out(name, problem)
             else:
                 env[name] = value
-        return Part(flags, env)
+        return RecipePart(flags, env)
 
     def _leave_out(self, name: str, problem: str) -> None:
         if len(self.left_out) < MOST_ENTRIES:
@@ -155,11 +155,11 @@ class _Recipe:
             if facts := variants.over(recipes).facts():
                 yield name, facts
 
-    def _of_brand(self, level: Mapping[str, Part], name: str) -> Part:
+    def _of_brand(self, level: Mapping[str, RecipePart], name: str) -> RecipePart:
         """Return the block of the brand, which counts for a generation that has none."""
         return level.get(NVIDIA, NOTHING) if name in GENERATIONS_OF_NVIDIA else NOTHING
 
-    def _blocks(self, table: Table, prefix: str, *, opt_in: bool = False) -> dict[str, Part]:
+    def _blocks(self, table: Table, prefix: str, *, opt_in: bool = False) -> dict[str, RecipePart]:
         blocks = _few(_table(table, "hardware_overrides"))
         return {
             name: self._part(block, prefix, on_hardware=True, opt_in=opt_in)
