@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from entrypoints.core.records import Device, Facts
+from entrypoints.core.units import GIB
 
 
 class Card(NamedTuple):
@@ -26,41 +27,52 @@ class Card(NamedTuple):
     """Whether blocks for its generation were not written for it, unless the recipe names the card."""
     devices: int = 0
     """Number of devices that the name says; 0 for any."""
-    below: int = 0
-    """Bytes of memory of a device that are not reached; 0 for any."""
+    memory: int = 0
+    """GiB of one device; 0 for any. A part of a card (MIG, CPX) has its name, and not what a recipe was written for."""
 
 
-_GB300_OF_A_TRAY = 260 << 30
-"""Between the 252 GB of a DGX Station's and the 288 GB of a tray's (taxonomy.yaml)."""
+SMALLEST, LARGEST = 0.85, 1.05
+"""Share of a card's memory that its driver shows: between these for each card of tests/hosts; a GB300 of a DGX Station
+has 252, one of a tray 288 (taxonomy.yaml)."""
 _RTX = r"RTX(?: PRO)? "
 CARDS = (
     Card("cuda", r"\bA100\b", "a100", "ampere"),
-    Card("cuda", r"\bH100\b", "h100", "hopper"),
-    Card("cuda", r"\bH200\b", "h200", "hopper"),
-    Card("cuda", r"\bH20\b", "h20", "hopper"),
-    Card("cuda", r"\bB200\b", "b200", "blackwell"),
-    Card("cuda", r"\bGB200\b", "gb200", "blackwell"),
-    Card("cuda", r"\bB300\b", "b300", "blackwell"),
-    Card("cuda", r"\bGB300\b", "dgx_station_gb300", "blackwell", restricted=True, devices=1, below=_GB300_OF_A_TRAY),
-    Card("cuda", r"\bGB300\b", "gb300", "blackwell"),
+    Card("cuda", r"\bH100\b", "h100", "hopper", memory=80),
+    Card("cuda", r"\bH200\b", "h200", "hopper", memory=141),
+    Card("cuda", r"\bH20\b", "h20", "hopper", memory=96),
+    Card("cuda", r"\bB200\b", "b200", "blackwell", memory=180),
+    Card("cuda", r"\bGB200\b", "gb200", "blackwell", memory=192),
+    Card("cuda", r"\bB300\b", "b300", "blackwell", memory=268),
+    Card("cuda", r"\bGB300\b", "dgx_station_gb300", "blackwell", restricted=True, devices=1, memory=252),
+    Card("cuda", r"\bGB300\b", "gb300", "blackwell", memory=288),
     Card("cuda", r"\bGB10\b", "dgx_spark_gb10", "blackwell", restricted=True),
-    Card("cuda", rf"{_RTX}6000 Blackwell", "rtx_pro_6000", "blackwell", restricted=True, devices=1),
-    Card("cuda", rf"{_RTX}6000 Blackwell", "rtx_pro_6000_2x", "blackwell", restricted=True, devices=2),
-    Card("cuda", rf"{_RTX}6000 Blackwell", "rtx_pro_6000_8x", "blackwell", restricted=True, devices=8),
-    Card("cuda", rf"{_RTX}5000 (?:72GB )?Blackwell", "rtx_pro_5000", "blackwell", restricted=True, devices=1),
-    Card("cuda", rf"{_RTX}5000 (?:72GB )?Blackwell", "rtx_pro_5000_4x", "blackwell", restricted=True, devices=4),
-    Card("cuda", rf"{_RTX}5090\b", "rtx_5090", "blackwell", restricted=True, devices=1),
-    Card("cuda", rf"{_RTX}5090\b", "rtx_5090_2x", "blackwell", restricted=True, devices=2),
-    Card("cuda", rf"{_RTX}4090\b", "rtx_4090_2x", "ada", restricted=True, devices=2),
-    Card("rocm", r"\bMI300X\b", "mi300x", "amd", "amd"),
-    Card("rocm", r"\bMI325X\b", "mi325x", "amd", "amd"),
-    Card("rocm", r"\bMI350X\b", "mi350x", "amd", "amd"),
-    Card("rocm", r"\bMI355X\b", "mi355x", "amd", "amd"),
+    Card("cuda", rf"{_RTX}6000 Blackwell", "rtx_pro_6000", "blackwell", restricted=True, devices=1, memory=96),
+    Card("cuda", rf"{_RTX}6000 Blackwell", "rtx_pro_6000_2x", "blackwell", restricted=True, devices=2, memory=96),
+    Card("cuda", rf"{_RTX}6000 Blackwell", "rtx_pro_6000_8x", "blackwell", restricted=True, devices=8, memory=96),
+    Card(
+        "cuda", rf"{_RTX}5000 (?:72GB )?Blackwell", "rtx_pro_5000", "blackwell", restricted=True, devices=1, memory=72
+    ),
+    Card(
+        "cuda",
+        rf"{_RTX}5000 (?:72GB )?Blackwell",
+        "rtx_pro_5000_4x",
+        "blackwell",
+        restricted=True,
+        devices=4,
+        memory=72,
+    ),
+    Card("cuda", rf"{_RTX}5090\b", "rtx_5090", "blackwell", restricted=True, devices=1, memory=32),
+    Card("cuda", rf"{_RTX}5090\b", "rtx_5090_2x", "blackwell", restricted=True, devices=2, memory=32),
+    Card("cuda", rf"{_RTX}4090\b", "rtx_4090_2x", "ada", restricted=True, devices=2, memory=24),
+    Card("rocm", r"\bMI300X\b", "mi300x", "amd", "amd", memory=192),
+    Card("rocm", r"\bMI325X\b", "mi325x", "amd", "amd", memory=256),
+    Card("rocm", r"\bMI350X\b", "mi350x", "amd", "amd", memory=288),
+    Card("rocm", r"\bMI355X\b", "mi355x", "amd", "amd", memory=288),
     Card("tpu", r"\bv6e\b", "trillium", "tpu", "google", restricted=True),
     Card("tpu", r"\bTPU7x\b", "ironwood", "tpu", "google", restricted=True),
-    Card("xpu", r"\bPro B60\b", "arc_pro_b60", "xpu", "intel", restricted=True),
-    Card("xpu", r"\bPro B70\b", "arc_pro_b70", "xpu", "intel", restricted=True),
-    Card("ascend", r"\b950PR\b", "ascend_950pr", "npu", "huawei", restricted=True),
+    Card("xpu", r"\bPro B60\b", "arc_pro_b60", "xpu", "intel", restricted=True, memory=24),
+    Card("xpu", r"\bPro B70\b", "arc_pro_b70", "xpu", "intel", restricted=True, memory=32),
+    Card("ascend", r"\b950PR\b", "ascend_950pr", "npu", "huawei", restricted=True, memory=128),
     Card("cpu", r"\bXeon\(R\) 6\d{3}", "xeon6", "cpu", "intel", restricted=True),
     Card("cpu", r"\bXeon\(R\) \w+ [85]5\d\d", "xeon5", "cpu", "intel", restricted=True),
 )
@@ -81,4 +93,5 @@ def find_card(accelerator: str, facts: Facts) -> Card | None:
 
 def _fits(card: Card, devices: tuple[Device, ...]) -> bool:
     memory = devices[0].memory_total if devices else None
-    return card.devices in (0, len(devices)) and (not card.below or 0 < (memory or 0) < card.below)
+    is_whole = not (memory and card.memory) or SMALLEST <= memory / (card.memory * GIB) <= LARGEST
+    return card.devices in (0, len(devices)) and is_whole

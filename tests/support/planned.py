@@ -110,21 +110,22 @@ def plan(
 
 
 def plan_in_row(machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE) -> ServePlan:
-    """Plan as the machine's own row does, with what is known of its vLLM.
+    """Plan as the machine's own row does, with what is known of its vLLM and the model's published recipe.
 
     Raises EntrypointError, also for what a list does not confirm: a table has no room for a warning.
     """
-    given = parse_given((model.name, *words), {}, (), intents)._replace(vllm=lists_of_row(machine.profile["variant"]))
-    planned = command(machine.profile, machine.facts, model, given)
+    planned = plan_with_recipe(machine, model, words, intents)
     doubt = next((finding for finding in planned.findings if finding.id == size.NOT_CONFIRMED), None)
     if doubt:
         raise EntrypointError(REFUSED, f"{doubt.found}: {doubt.text}")
     return planned
 
 
-def plan_with_recipe(machine: Machine, model: ModelFacts, *, recipes: bool = True) -> ServePlan:
+def plan_with_recipe(
+    machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE, *, recipes: bool = True
+) -> ServePlan:
     """Plan as the machine's own row does, with the published recipe of the model. Raises EntrypointError."""
-    given = parse_given((model.name,), {})._replace(vllm=lists_of_row(machine.profile["variant"]))
+    given = parse_given((model.name, *words), {}, (), intents)._replace(vllm=lists_of_row(machine.profile["variant"]))
     facts = read_facts(str(ROOT / "templates/recipes.json"), model)
     choice = RecipeChoice(off=not recipes)
     recipe = choose_recipe(machine.profile, machine.facts, model, given, facts, choice)

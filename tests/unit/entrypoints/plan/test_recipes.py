@@ -14,7 +14,7 @@ from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.plan import command
-from entrypoints.plan.recipe_cards import CARDS, GENERATION_OF
+from entrypoints.plan.recipe_cards import CARDS, GENERATION_OF, find_card
 from entrypoints.plan.recipe_file import RecipeFacts, read_facts
 from entrypoints.plan.recipes import choose_recipe
 from entrypoints.request.intents import NONE, Intents
@@ -350,6 +350,33 @@ def test_without_a_file_there_is_no_recipe(tmp_path: Path) -> None:
     assert read_facts(f"{tmp_path}/recipes.json", MODEL) == RecipeFacts()
     os.mkfifo(tmp_path / "recipes.json", 0o600)
     assert not read_facts(f"{tmp_path}/recipes.json", MODEL).model
+
+
+CARDS_OF_HOSTS = {
+    "cuda-h100-8x": "h100",
+    "cuda-h200-1x": "h200",
+    "cuda-gb200-4x": "gb200",
+    "cuda-gb10": "dgx_spark_gb10",
+    "cuda-gh200": "",
+    "cuda-rtx4090-8x": "",
+    "cuda-a100-mig": "",
+    "rocm-mi300x-8x": "mi300x",
+    "rocm-mi300x-cpx": "",
+    "rocm-mi355x-8x": "mi355x",
+    "rocm-mi250x-4x": "",
+    "xpu-arc-pro-b60-2x": "arc_pro_b60",
+    "tpu-v6e-8x": "trillium",
+    "cpu-xeon8380-2s": "",
+    "habana-gaudi2-8x": "",
+}
+
+
+@pytest.mark.parametrize(("host", "name"), CARDS_OF_HOSTS.items())
+def test_a_host_has_the_card_that_recipes_mean(host: str, name: str) -> None:
+    """Not another card with a longer name, and no part of one."""
+    profile = expect.profile_of(host)
+    card = find_card(profile["accelerator"], expect.read(host, profile))
+    assert (card.name if card else "") == name
 
 
 def test_every_card_has_one_generation() -> None:
