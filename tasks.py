@@ -290,6 +290,21 @@ def upgrade(_: Context, write: bool = False, json: bool = False) -> None:
     upgrade_module.upgrade(here(), write=write, json=json)
 
 
+@verb(
+    help=JSON
+    | {
+        "from_": "REPOSITORY@COMMIT, a FOLDER of recipes, or FOLDER@COMMIT for a clone [default: drydock.yaml's]",
+        "hosts": "folder of recorded hosts whose plans are compared [default: those that come with drydock]",
+    }
+)
+def recipes(_: Context, from_: str = "", hosts: str = "", json: bool = False) -> None:
+    """Take the newest published recipes of vLLM, and show which plans of recorded hosts change."""
+    from drydock.repo import recipes as recipes_module
+
+    update = recipes_module.update_recipes(here(), from_, hosts)
+    emit(dumps(recipes_module.as_json(update, here())) if json else recipes_module.format_update(update, here()))
+
+
 @verb(help=TARGET | JSON | {"vllm": "first write this version of vLLM into the stack, such as 0.32.1"})
 def update(_: Context, target: str, vllm: str = "", json: bool = False) -> None:
     """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
@@ -1211,8 +1226,8 @@ def release_files(
 
 
 namespace = Collection(
-    engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
-    inspect, diff, demo, entrypoint, compare, run, prove,
+    engine, doctor, matrix, images, size, init, fetch, render, recipes, update, upgrade, bake, build, verify, audit,
+    publish, inspect, diff, demo, entrypoint, compare, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     foundations=Collection(foundations, foundations_push), model=Collection(model, model_pull, model_push),
     project=Collection("project", project_push), ci=VERBS,

@@ -124,8 +124,10 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
         optional = read_program(project).OPTIONAL
         lists = {**found.record.lists, **_model_types(project, lock, platform)}
         return KnownLists(_with_packages(lists, variant, lock.platforms[platform], optional), "")
-    lists = found.record.lists
-    return KnownLists({name: lists[name] for name in NEVER_EXTENDED if name in lists}, found.assumed)
+    of_release = found.record.lists
+    shared = {name: of_release[name] for name in NEVER_EXTENDED if name in of_release}
+    shared |= {f"{name}_of_release": of_release[name] for name in OFTEN_EXTENDED if name in of_release}
+    return KnownLists(shared, found.assumed)
 
 
 def _model_types(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
@@ -139,6 +141,8 @@ NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
+OFTEN_EXTENDED = ("flags", "variables")
+"""Lists to which forks add. What a recipe sets is left out if the release does not have it."""
 PLATFORM_NAMES = {"habana": "hpu"}
 """Accelerator → vLLM's name of its platform, where that differs."""
 
@@ -301,6 +305,12 @@ def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> di
             for name in sorted({*lists.get(kind, ())} - {*known.lists.get(kind, ())}):
                 rows.setdefault(name, []).append(row)
     return rows
+
+
+def find_versions(project: Project, variant: Variant) -> dict[str, str]:
+    """Return row → version of vLLM, of the rows of the same accelerator that serve."""
+    rows = (row for row in read_matrix(project) if row.accelerator == variant.accelerator and row.serves)
+    return {row.id: row.vllm.version for row in rows}
 
 
 @lru_cache(maxsize=16)

@@ -85,7 +85,8 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     rows = vllm_lists.find_other_rows(project, variant, known)
     named = {row for names in rows.values() for row in names}
     platforms = {each.id: each.platforms for each in read_matrix(project) if each.id in named}
-    others = {"rows": rows, "row_platforms": platforms}
+    versions = vllm_lists.find_versions(project, variant)
+    others = {"rows": rows, "row_platforms": platforms, "versions": versions}
     return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, **others}).encode()}
 
 

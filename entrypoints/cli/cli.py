@@ -180,6 +180,10 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.model.revision import read_revision
     from entrypoints.model.template import own_template
     from entrypoints.plan.plan import command
+    from entrypoints.plan.recipe_attempts import apply_recipe
+    from entrypoints.plan.recipe_file import FILE as RECIPES
+    from entrypoints.plan.recipe_file import NOTHING, read_facts
+    from entrypoints.plan.recipes import choose_recipe
     from entrypoints.request.speculative import parse_drafting
     from entrypoints.request.vllm_flags import parse_given
 
@@ -206,7 +210,9 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     model = read_model(name, loads, hub, profile["converted_name"], instead, bucket)
     template = own_template(given.flag(CHAT_TEMPLATE) or "") or model.template
     model = model._replace(revision=model.revision or read_revision(name, hub), template=template)
-    drafting, draft = parse_drafting(given), None
+    published = NOTHING if arguments.recipe.off else read_facts(image_file(env, RECIPES), model)
+    given = given._replace(recipe=choose_recipe(profile, facts, model, given, published, arguments.recipe))
+    drafting, draft = parse_drafting(apply_recipe(given.recipe, given)), None
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
         draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""), bucket=bucket)

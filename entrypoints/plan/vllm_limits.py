@@ -31,7 +31,7 @@ from entrypoints.request.flags import (
 )
 from entrypoints.request.speculative import parse_drafting
 from entrypoints.request.vllm_flags import UserFlags
-from entrypoints.request.vllm_lists import ACCEPT, VllmLists
+from entrypoints.request.vllm_lists import ACCEPT, BOOLEAN, VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 
 Settings = Mapping[str, str | bool]
@@ -289,6 +289,27 @@ def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -
         expected = "a whole number"
     if expected:
         yield Refusal(name, f"{written}: invalid value", expected, USAGE)
+
+
+def find_flag_refusals(lists: VllmLists, name: str, value: str | bool, *, dotted: bool = False) -> Iterator[str]:
+    """Yield why this vLLM would not take a flag that nobody here wrote, such as a recipe's; `dotted`: a key of it."""
+    flags = lists.own_or_assumed("flags")
+    if flags is not None and name not in flags:
+        yield "this vLLM has no such flag"
+    elif not dotted:
+        takes = lists.lists.get("flags", lists.lists.get("flags_of_release", {})).get(name, "")
+        if isinstance(value, bool) and takes not in ("", BOOLEAN, "switch") and value is False:
+            yield "this vLLM has it without --no-"
+        model = ModelFacts("", local=False, architecture="", quantization="", weights=None, geometry=None, unknown="")
+        settings = {name: value}
+        refusals = (
+            *find_refused_value(takes, name, value, name),
+            *_refused_names(lists, settings),
+            *(_refused_quantisation(lists, model, settings) if name == QUANTIZATION else ()),
+            *_missing_packages(lists, model, settings),
+        )
+        if refusals:
+            yield f"this vLLM does not take {value}"
 
 
 def _is_json(text: str) -> bool:

@@ -17,6 +17,8 @@ from entrypoints.request.benchmark import Benchmark, parse_benchmark
 from entrypoints.request.flags import SECRET_FILE
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.network import parse_hosts, parse_port
+from entrypoints.request.recipes import FEATURE, RecipeChoice, parse_choice
+from entrypoints.request.recipes import FLAGS as RECIPE_FLAGS
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
 from entrypoints.request.roles import Role, parse_role
 from entrypoints.request.vllm_lists import ACCEPT
@@ -43,6 +45,8 @@ _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
 ONLY = "--only"
 _SEVERITIES = ("fail", "warn", "unknown", "info", "pass")
+_REPEATABLE = (ONLY, ACCEPT, FEATURE)
+"""Flags whose values are collected, with commas between."""
 _ENDS = "--"
 """After it, `bench` passes words to the benchmark program."""
 _SECONDS_AT_MOST = 1_000_000
@@ -59,6 +63,7 @@ class Option(NamedTuple):
     help: str
 
 
+_OF_PLANS = ACCESS_FLAGS | INTENTS | ROLE_FLAGS | RECIPE_FLAGS
 FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "explain", "bench", "fabric", "facts", "version"), "Print JSON"),
     ONLY: Option("SEVERITIES", ("check",), f"Print findings of these severities only: {','.join(_SEVERITIES)}"),
@@ -91,7 +96,7 @@ FLAGS: Mapping[str, Option] = {
     ACCEPT: Option("NAME", _PLANNING, "Start although vLLM's own lists lack NAME (exit code 14 names it); repeatable"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
-    **{name: Option(value, _PLANNING, text) for name, (value, text) in (ACCESS_FLAGS | INTENTS | ROLE_FLAGS).items()},
+    **{name: Option(value, _PLANNING, text) for name, (value, text) in _OF_PLANS.items()},
 }
 
 
@@ -153,6 +158,8 @@ class Arguments(NamedTuple):
     """A config.json, or its folder, that describes the model; empty for the model's own files."""
     accepted: tuple[str, ...] = ()
     """Names of `--vllm-accepts`."""
+    recipe: RecipeChoice = RecipeChoice()
+    """What is said of published recipes."""
     language: str = ""
     """The language of --lang; empty for that of the locale."""
 
@@ -193,6 +200,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         only=_only(values.get(ONLY, "")),
         model_config=values.get("--model-config", ""),
         accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
+        recipe=parse_choice(values),
         language=values.get(LANG, ""),
     )
 
@@ -243,7 +251,7 @@ def _split_flags(words: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], tu
             flags["--help"] = ()
         elif name in FLAGS:
             found = _flag_values(name, [value] if equals else [], remaining)
-            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name in (ONLY, ACCEPT) else found
+            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name in _REPEATABLE else found
         else:
             rest.append(word)
     return flags, tuple(rest)

@@ -29,6 +29,14 @@ class VllmLists(NamedTuple):
         """Return the entries of a list; None if it is not known."""
         return frozenset(self.lists[kind]) if kind in self.lists else None
 
+    def own_or_assumed(self, kind: str) -> frozenset[str] | None:
+        """Return the entries of a list, or of the release with this version; None if neither is known.
+
+        A fork adds to the flags of its release and seldom removes one: good enough to leave something out.
+        """
+        entries = self.lists.get(kind, self.lists.get(f"{kind}_of_release"))
+        return None if entries is None else frozenset(entries)
+
     def refuse_float16(self, model_type: str) -> str:
         """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
         return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()
