@@ -471,7 +471,7 @@ def audit(
 
     trusted = tasks.ReferenceOptions((key, identity, issuer, trusted_root), unsigned, insecure, platform)
     if reference and (advisories or database):
-        tasks.reference_advisories(reference, trusted, database, ignore, json=json)
+        tasks.reference_advisories(here(), reference, trusted, database, ignore, json=json)
     elif reference:
         tasks.audit_reference(here(), reference, trusted, json=json)
     elif advisories or database:
@@ -486,7 +486,7 @@ def inspect(_: Context, reference: str, json: bool = False, insecure: bool = Fal
     """Show the contents, age, variant and attestations of an image in a registry."""
     from drydock.examine import tasks
 
-    emit(tasks.inspect(reference, json=json, insecure=insecure))
+    emit(tasks.inspect(here(), reference, json=json, insecure=insecure))
 
 
 @verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "platform to compare [default: first in common]"})
@@ -494,7 +494,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
     """Show the differences between two images in registries: packages, files, sizes, flags."""
     from drydock.examine import tasks
 
-    emit(tasks.diff(old, new, platform, json=json, insecure=insecure))
+    emit(tasks.diff(here(), old, new, platform, json=json, insecure=insecure))
 
 
 @verb(

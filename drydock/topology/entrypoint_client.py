@@ -21,7 +21,7 @@ _HUB = ("HF_", "HUGGING", "MODELSCOPE_")
 """How variables begin that say where models are downloaded from, where they are kept, and with which token."""
 _OF_THIS_MACHINE = frozenset(
     {entrypoint.PROFILE, entrypoint.KNOWN_MODELS, entrypoint.HUB_CACHES, "HOME", "XDG_CACHE_HOME"}
-    | {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "TRANSFORMERS_OFFLINE"}
+    | {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "TRANSFORMERS_OFFLINE"}
 )
 """Other variables by which the entrypoint finds the image's profile and the hub: entrypoints/model/hub.py."""
 
