@@ -7,6 +7,7 @@ the hub. If neither answers, the model is unknown, and the plan says so.
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
 from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
@@ -119,6 +120,10 @@ class ModelFacts(NamedTuple):
     """The chat templates; None if they were not read, empty if there is none."""
     pooling: bool = False
     """Whether vLLM answers with vectors or scores by itself."""
+    table: Table = MappingProxyType({})
+    """Its whole config.json; empty if it is not known."""
+    shortened: str = ""
+    """What drydock's copy of the configuration leaves out; empty for a whole one."""
 
     @property
     def short(self) -> str:
@@ -216,8 +221,9 @@ def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
         facts = _estimated(facts, config, 0, "the hub does not answer")
     unanswered, remedy, template = model.unanswered, model.remedy, known.get("template")
     return facts._replace(
-        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"]
-    )
+        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"],
+        shortened=known.get("shortened", ""),
+    )  # fmt: skip
 
 
 def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
@@ -261,7 +267,7 @@ def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     method, bits, group, reordered = config.quantization
     facts = ModelFacts(
         name, False, config.architecture, method, None, None, "", "", group, bits, reordered,
-        modalities=config.modalities, dtype=config.dtype, filled=config.filled,
+        modalities=config.modalities, dtype=config.dtype, filled=config.filled, table=config.outer,
     )  # fmt: skip
     try:
         geometry, unknown = parse_geometry(config)

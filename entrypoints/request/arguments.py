@@ -42,6 +42,7 @@ _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
 ONLY = "--only"
+REHEARSE = "--rehearse"
 _SEVERITIES = ("fail", "warn", "unknown", "info", "pass")
 _ENDS = "--"
 """After it, `bench` passes words to the benchmark program."""
@@ -73,6 +74,10 @@ FLAGS: Mapping[str, Option] = {
     "--model-config": Option("FILE", ("plan",), "Read this config.json (or its folder) instead of the model's files"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
+    REHEARSE: Option(
+        "", ("plan",), "Let vLLM itself check the plan, without weights and devices; exit with 14 if it refuses"
+    ),
+    "--rehearse-seconds": Option("SECONDS", ("plan",), "Time for --rehearse (default: 120)"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
     LANG: Option(
         "LANGUAGE",
@@ -153,6 +158,9 @@ class Arguments(NamedTuple):
     """A config.json, or its folder, that describes the model; empty for the model's own files."""
     accepted: tuple[str, ...] = ()
     """Names of `--vllm-accepts`."""
+    rehearse: bool = False
+    """Whether vLLM itself checks the plan."""
+    rehearse_seconds: float = 120.0
     language: str = ""
     """The language of --lang; empty for that of the locale."""
 
@@ -194,6 +202,8 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         model_config=values.get("--model-config", ""),
         accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
         language=values.get(LANG, ""),
+        rehearse=REHEARSE in flags,
+        rehearse_seconds=_seconds(values, "--rehearse-seconds", 120.0),
     )
 
 
