@@ -201,19 +201,23 @@ def ask(
             raise EntrypointError(
                 HOST, f"{argv[0]}: cannot be run: {error.strerror}", "rehearse in an image"
             ) from error
-        timer = Timer(case.limit, _kill, (process,))
+        late: list[str] = []
+
+        def stop() -> None:
+            late.append(f"it gave no answer within {case.limit:g} s")
+            _kill(process)
+
+        timer = Timer(case.limit, stop)
         timer.start()
         try:
             answer, phase = read_answer(_exchange(process, lines), say)
         finally:
-            in_time = timer.is_alive()
             timer.cancel()
             _kill(process)
         if answer:
             return answer
-        ended = f"its process ended with exit code {process.returncode}: {_last_line(log)}"
-        late = f"it gave no answer within {case.limit:g} s"
-        return Rehearsal(NOT_ASKED, because=f"while vLLM {phase}, {ended if in_time else late}")
+        ended = late or [f"its process ended with exit code {process.returncode}: {_last_line(log)}"]
+        return Rehearsal(NOT_ASKED, because=f"while vLLM {phase}, {ended[0]}")
 
 
 def _exchange(process: Popen[str], lines: tuple[str, ...]) -> Iterator[str]:

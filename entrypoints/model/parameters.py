@@ -32,6 +32,8 @@ _BITS = {
 }
 """Bits of a number, by method, if config.json does not name them; 8 for all other methods."""
 _SCALE_BITS = 16
+QKV, STATE_INPUTS = "qkv_proj", "in_proj"
+"""Names of merged matrices, of which the second stands for all that feed a layer's state."""
 _FLOAT = 2
 """Bytes of a number that is not quantised."""
 
@@ -116,7 +118,7 @@ def _layers(config: Config, geometry: Geometry) -> Iterator[Linear]:
     sparse = _sparse_layers(config, geometry)
     dense = max(0, _feed_forward_layers(config, geometry) - sparse)
     yield from _attention(config.text, geometry, geometry.layers - geometry.cacheless)
-    yield Linear(("in_proj",), state_layers, geometry.hidden, _state_width(config.text, geometry), "outputs")
+    yield Linear((STATE_INPUTS,), state_layers, geometry.hidden, _state_width(config.text, geometry), "outputs")
     yield from _feed_forward(config, geometry, dense, geometry.intermediate or 4 * geometry.hidden)
     yield from _feed_forward(config, geometry, sparse, _shared_width(config, geometry))
     yield Linear(("latent_proj",), 2 * sparse, geometry.hidden, _narrower(config.text))
@@ -140,7 +142,7 @@ def _attention(text: Table, geometry: Geometry, layers: int) -> Iterator[Linear]
     """Yield the matrices of the layers' attention."""
     hidden, heads, width = geometry.hidden, geometry.heads, geometry.head_size
     if not geometry.latent:
-        merged = ("qkv_proj", "q_proj", "k_proj", "v_proj")
+        merged = (QKV, "q_proj", "k_proj", "v_proj")
         yield Linear(merged, layers, hidden, (heads + 2 * geometry.kv_heads) * width, "outputs", 3)
         yield Linear(("o_proj",), layers, heads * width, hidden, "inputs")
         return

@@ -15,7 +15,7 @@ from entrypoints.decide.cpu.binding import Layout
 from entrypoints.decide.cpu.executor import has_room_for_workers
 from entrypoints.decide.cpu.memory import kv_share, smallest_room
 from entrypoints.decide.decision_input import Case
-from entrypoints.decide.parallelism.constraints import impossible_size, sizes
+from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, sizes
 from entrypoints.decide.parallelism.hosts import count_hosts
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import gib
@@ -38,6 +38,7 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
     if hosts > 1 and not user:
         return _over_hosts(case, domains, hosts)
+    check_experts(case.model, _experts(case))
     if user:
         chosen, error = _layout(case, domains, user), impossible_size(case.model, RULES, user, _experts(case))
         if error:

@@ -13,12 +13,15 @@ from entrypoints.decide.parallelism.hosts import check_ways
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
+from entrypoints.model.parameters import QKV, STATE_INPUTS
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import EXECUTOR, EXPERT, NODES
 
 _EACH = 8
 """Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
+_BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
+"""Quantisations whose scales may belong to blocks, and the bits of their numbers; 0 bits if the method says them."""
 _MOST_RANKS = 1024
 """More ranks than share any model's heads."""
 _SLICED = ("mxfp4", "gpt_oss_mxfp4")
@@ -117,6 +120,7 @@ def _has_users_numbers(split: Split, space: Space) -> bool:
 def _check_fixed(case: FitCase) -> None:
     """Raise USAGE for an impossible parallelism of the user's, with the nearest possible sizes."""
     model, rules, space = case.model, case.rules, case.space
+    check_experts(model, space.experts)
     split, engines = space.fixed, space.engines or 1
     on_all = split.world * engines
     if space.hosts > 1 and on_all > space.devices * space.hosts:
@@ -137,6 +141,15 @@ def _check_fixed(case: FitCase) -> None:
         raise EntrypointError(USAGE, f"-pp {split.pipeline}: this stack has no pipeline parallelism", "leave out -pp")
 
 
+def check_experts(model: ModelFacts, experts: bool | None) -> None:
+    """Raise USAGE for expert parallelism of a model without experts.
+
+    Source: vLLM 0.32's config/model.py, _verify_with_expert_parallelism.
+    """
+    if experts and model.geometry and not model.geometry.experts:
+        raise EntrypointError(USAGE, f"{EXPERT}: {model.name} has no experts", f"leave out {EXPERT}")
+
+
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +165,7 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
+    cut = cut or _matrix_obstacle(model, geometry, tensor) or _tower_obstacle(model, tensor)
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
@@ -208,6 +222,42 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     keys = rules.state_block * geometry.kv_heads_of_rank(tensor) * geometry.head_size * rules.kv_element
     if geometry.state_matrix * STATE_BYTES // tensor % keys:
         return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
+    return ""
+
+
+def _matrix_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+    """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
+
+    Scales of groups lie along a matrix's inputs, those of FP8 blocks along its outputs too. Source: vLLM 0.32's
+    layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape.
+    """
+    if not model.group:
+        return ""
+    blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
+    for matrix in model.linears:
+        what = f"the width of {matrix.names[0]}"
+        if matrix.experts or not matrix.divided or (matrix.divided == "outputs" and not blocks):
+            continue
+        width = matrix.inputs if matrix.divided == "inputs" else matrix.outputs // matrix.slices
+        if matrix.names[0] == QKV:  # its parts differ: the queries' outputs are o_proj's inputs, and KV heads repeat
+            width, what = (
+                geometry.kv_heads_of_rank(tensor) * geometry.head_size * tensor,
+                "the width of keys and values",
+            )
+        cut = _cut(width, tensor, model.group, what)
+        if cut and matrix.names[0] != STATE_INPUTS:
+            return cut
+    return ""
+
+
+def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
+    """Return why this number of ranks cannot share the heads of a tower; empty if it can.
+
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
+    """
+    for tower in model.towers:
+        if tower.heads % tensor:
+            return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"
     return ""
 
 
