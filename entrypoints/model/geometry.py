@@ -166,7 +166,7 @@ def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
 def _state_key(config: Config) -> str:
     """Return the key that names layers with a state of their own; empty if there are none."""
     keys = _RECURRENT if set(config.layer_kinds) <= _KINDS else ("layer_types", "layers_block_type")
-    attends = set(as_list(config.text, _MARKS)) == {_ATTENDS}
+    attends = all(mark == _ATTENDS for mark in as_list(config.text, _MARKS))
     return next((key for key in keys if config.text.get(key) and not (key == _MARKS and attends)), "")
 
 

@@ -42,7 +42,7 @@ def test_a_path_of_the_container_is_the_users_own_affair() -> None:
     wanted = made("h100", "plan", "--root", "/mounted/by/the/user/host.json")
 
     assert wanted.volumes == ()
-    assert wanted.devices != ()
+    assert wanted.gpus == "all"
 
 
 def test_a_server_keeps_its_devices(tmp_path: Path) -> None:
