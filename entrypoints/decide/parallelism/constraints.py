@@ -13,7 +13,7 @@ from entrypoints.decide.parallelism.hosts import check_ways
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
-from entrypoints.model.parameters import QKV, STATE_INPUTS
+from entrypoints.model.parameters import STATE_INPUTS
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import EXECUTOR, EXPERT, NODES
 
@@ -22,6 +22,8 @@ _EACH = 8
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
 _BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
 """Quantisations whose scales may belong to blocks, and the bits of their numbers; 0 bits if the method says them."""
+_PADDED_TO = 64
+"""Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
 """More ranks than share any model's heads."""
 _SLICED = ("mxfp4", "gpt_oss_mxfp4")
@@ -165,7 +167,7 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
-    cut = cut or _matrix_obstacle(model, geometry, tensor) or _tower_obstacle(model, tensor)
+    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
@@ -225,29 +227,41 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     return ""
 
 
-def _matrix_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+    """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
+    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
+    return matrix or tower or _vocabulary_obstacle(geometry, tensor)
+
+
+def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
     """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
 
-    Scales of groups lie along a matrix's inputs, those of FP8 blocks along its outputs too. Source: vLLM 0.32's
-    layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape.
+    Scales of groups lie along a matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks
+    of merged matrices be cut. Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape,
+    and layers/linear.py, _maybe_allow_fp8_block_shape_mismatch.
     """
     if not model.group:
         return ""
     blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
     for matrix in model.linears:
-        what = f"the width of {matrix.names[0]}"
-        if matrix.experts or not matrix.divided or (matrix.divided == "outputs" and not blocks):
+        along_outputs = blocks and matrix.divided == "outputs" and matrix.slices == 1
+        divided = matrix.divided == "inputs" or along_outputs
+        if matrix.experts or matrix.plain or matrix.names[0] == STATE_INPUTS or not divided:
             continue
-        width = matrix.inputs if matrix.divided == "inputs" else matrix.outputs // matrix.slices
-        if matrix.names[0] == QKV:  # its parts differ: the queries' outputs are o_proj's inputs, and KV heads repeat
-            width, what = (
-                geometry.kv_heads_of_rank(tensor) * geometry.head_size * tensor,
-                "the width of keys and values",
-            )
-        cut = _cut(width, tensor, model.group, what)
-        if cut and matrix.names[0] != STATE_INPUTS:
+        width = matrix.outputs if along_outputs else matrix.inputs
+        cut = _cut(width, tensor, model.group, f"the width of {matrix.names[0]}")
+        if cut:
             return cut
     return ""
+
+
+def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
+    """Return why this number of ranks cannot share the embedding; empty if it can.
+
+    Source: vLLM 0.6 to 0.33, layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE and divide.
+    """
+    padded = -(-geometry.vocabulary // _PADDED_TO) * _PADDED_TO
+    return f"a vocabulary of {padded} (padded) is not divisible by {tensor}" if padded % tensor else ""
 
 
 def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
