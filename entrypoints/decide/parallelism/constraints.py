@@ -22,6 +22,9 @@ _EACH = 8
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
 _BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
 """Quantisations whose scales may belong to blocks, and the bits of their numbers; 0 bits if the method says them."""
+_ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
+"""Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
+param2moe.py, which divide their number by the ranks and round down."""
 _PADDED_TO = 64
 """Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
@@ -229,6 +232,8 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
 
 def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
     """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
+    if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
+        return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
     matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
     return matrix or tower or _vocabulary_obstacle(geometry, tensor)
 

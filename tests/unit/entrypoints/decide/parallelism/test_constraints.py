@@ -122,6 +122,8 @@ def test_a_state_fills_whole_blocks_of_keys() -> None:
         ("moonshotai/Kimi-K2-Instruct", 32, "over 32 ranks cuts the 128"),
         ("Qwen/Qwen3-32B-FP8", 32, "over 32 ranks cuts the 128"),
         ("Qwen/Qwen3-8B", 32, ""),
+        ("openai/gpt-oss-120b", 8, ""),
+        ("openai/gpt-oss-120b", 16, "8 KV heads are not divisible by 16, and GptOssForCausalLM repeats none"),
         ("Qwen/Qwen3-VL-30B-A3B-Instruct", 32, "16 heads of the image tower are not divisible by 32"),
         ("Qwen/Qwen2-Audio-7B-Instruct", 32, ""),
     ],
