@@ -920,9 +920,23 @@ def topology_init(
 @verb(
     name="plan",
     positional=["file"],
-    help=JSON | PLANNED | {"file": "a topology.yaml", "html": "also write a page with pictures to this file"},
+    help=JSON
+    | PLANNED
+    | {
+        "file": "a topology.yaml",
+        "html": "also write a page with pictures to this file",
+        "rehearse": "let the image's vLLM check the plan of each node here; exit with 14 if it refuses one",
+    },
 )
-def topology_plan(_: Context, file: str, model: str = "", target: str = "", html: str = "", json: bool = False) -> None:
+def topology_plan(
+    _: Context,
+    file: str,
+    model: str = "",
+    target: str = "",
+    html: str = "",
+    json: bool = False,
+    rehearse: bool = False,
+) -> None:
     """Print what each node of a topology runs, and why."""
     from drydock.topology import page
     from drydock.topology import tasks as topologies
@@ -932,6 +946,8 @@ def topology_plan(_: Context, file: str, model: str = "", target: str = "", html
         with unwritable(Path(html), "--html"):
             write_atomically(Path(html), page.page(made))
     emit(dumps(dump(made)) if json else topologies.as_text(made))
+    if rehearse:
+        sys.exit(topologies.report_rehearsal(here(), made, Path(file), model))
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | PLANNED | {"old": "topology.yaml, or its plan as JSON"})
@@ -1112,7 +1128,7 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine, packages, topology, cluster or ci [default: the first four]",
+        "kind": "unit, golden, fuzz, engine, packages, topology, cluster, oracle or ci [default: the first four]",
         "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
         "installed": "test this checkout's wheel, installed in an environment of its own",

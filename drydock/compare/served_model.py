@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from drydock.run.entrypoint import CONFIGURATIONS
+from drydock.run.recorded_host import CONFIGURATIONS
 from entrypoints.core.errors import EntrypointError
 from entrypoints.model.hub import parse_hub
 from entrypoints.model.read import Instead, ModelFacts, read_model

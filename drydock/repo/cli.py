@@ -90,7 +90,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "matrix --proof": TIERS,
     "run --format": ("docker", "compose", "k8s", "quadlet", "apptainer"),
     "demo --topology": ("2p1d",),
-    "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster", "ci"),
+    "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster", "oracle", "ci"),
     "release.files --upload": ("github", "gitlab"),
     "topology.init --shape": ("1p1d", "2p1d"),
     "topology.render --format": (*_FORMATS, "kubernetes", "disaggregatedset", "slurm", "ranktable"),

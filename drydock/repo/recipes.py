@@ -15,7 +15,7 @@ from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock.recipes import recipe_files, recipes_lock
 from drydock.lock.recipes.recipe_files import Recipes
-from drydock.run import entrypoint
+from drydock.run import entrypoint, recorded_host
 from drydock.topology.size import Recorded, machines
 
 Plan = Mapping[str, str]
@@ -83,7 +83,7 @@ def read_source(project: Project, address: str = "") -> Recipes:
 
 def _questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
     """Return which models are planned on which hosts: those that drydock knows the configuration of."""
-    known = loads(entrypoint.CONFIGURATIONS.read_bytes())
+    known = loads(recorded_host.CONFIGURATIONS.read_bytes())
     asked = [(host, model) for model in models if model in known for host in recorded]
     if len(asked) > MOST_PLANS:
         log(f"{len(asked)} plans could change; the first {MOST_PLANS} are compared")

@@ -18,7 +18,7 @@ from drydock.model.record import Record
 from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
 from drydock.oci.reference import shown
-from drydock.run import access, conditional_options, device_files, user_options
+from drydock.run import access, conditional_options, device_files, recorded_host, user_options
 from drydock.run.machine import Machine
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.redact import redact_text
@@ -186,19 +186,23 @@ class Container(Record):
 
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
-    native = is_native(variant.run, machine)
     verb, words = user_options.split_verb(request.arguments)
     serves = verb == user_options.SERVE
-    wanted = _chosen(variant, request)
-    numbers = device_files.numbers(variant.run, machine, wanted)
-    run, unknown = conditional_options.extended(variant.run, len(numbers), words, machine, native=native)
+    recorded = recorded_host.is_for_recorded_host(verb, words)
+    files = tuple(Bind(**file._asdict()) for file in recorded_host.find_files(words)) if recorded else ()
+    needed = recorded_host.without_devices(variant.run) if recorded else variant.run
+    native = is_native(needed, machine)
+    wanted = None if recorded else _chosen(variant, request)
+    numbers = device_files.numbers(needed, machine, wanted)
+    run, unknown = conditional_options.extended(needed, len(numbers), words, machine, native=native)
     network = user_options.parse_network(request.network) or _value(run.network)
     address = _address(request, network)
     devices, lacking = device_files.devices(run, machine, wanted, native=native)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model) if request.model else (None, "")
     variables = user_options.parse_variables(request.env)
-    volumes = tuple(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes)
+    volumes = (*files, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
+    words = tuple(recorded_host.name_in_container(words)) if recorded else words
     server = name_of(request.name or variant.id)
     groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
     beyond = device_files.beyond(run, machine, wanted)
@@ -236,7 +240,9 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         ipc=_value(run.ipc),
         network=network,
         user=_value(run.user),
-        env=_digest(request.image) | {name: text_of(setting.value) for name, setting in run.env.items()},
+        env=_digest(request.image)
+        | {name: text_of(setting.value) for name, setting in run.env.items()}
+        | (recorded_host.variables() if recorded else {}),
         given=variables.given,
         named=variables.named,
         volumes=volumes,

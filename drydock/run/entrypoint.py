@@ -28,6 +28,7 @@ from drydock.lock import lockfile, vllm_lists
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
+from drydock.run.recorded_host import CONFIGURATIONS, KNOWN_MODELS
 from drydock.run.user_options import parse_variables
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
@@ -36,11 +37,8 @@ WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
 PROFILE = "DRYDOCK_PROFILE"
 """Variable with the path of the image's profile."""
 
-KNOWN_MODELS = "DRYDOCK_KNOWN_MODELS"
-"""Variable with the path of the configurations that drydock knows by hub id, for models that no hub answers for."""
 HUB_CACHES = "DRYDOCK_HUB_CACHES"
 """Variable with the folders of this machine where hubs' models lie, with colons between."""
-CONFIGURATIONS = Path(__file__).with_name("configurations.json")
 
 PASSED = ("PATH", "LD_LIBRARY_PATH", "LC_ALL", "LC_MESSAGES", "LANG", API_KEY, *FROM_THE_SHELL, "DRYDOCK_INSECURE_HUB")
 """Variables of the shell that the entrypoint gets, with proxies: what `run` passes, the locale, and vendors' own.

@@ -132,7 +132,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
         return _diff(arguments)
     profile = _profile_to_read(arguments, env)
     try:
-        facts, _, plan = _plan_for(arguments, env, profile)
+        facts, model, plan = _plan_for(arguments, env, profile)
     except EntrypointError as error:
         if arguments.html and error.code == DOES_NOT_FIT:
             _write_refusal(arguments, env, profile, error)
@@ -141,11 +141,31 @@ def _plan(arguments: Arguments, env: Env) -> int:
         from entrypoints.cli.page import plan_page
 
         _write("--html", arguments.html, plan_page(profile["variant"], facts, plan))
-    if arguments.options.json:
+    as_data = arguments.options.json
+    if as_data and not arguments.rehearse:
         emit_json(as_json(plan))
-    elif arguments.html != "-":
+    elif not as_data and arguments.html != "-":
         emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan)}")
         say(findings_text(worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
+    return _rehearse(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
+
+
+def _rehearse(arguments: Arguments, env: Env, profile: Mapping[str, Any], facts: Any, planned: tuple[Any, Any]) -> int:
+    """Let vLLM check a model's plan; print what it said, with --json the plan too. Raises REFUSED, HOST."""
+    from entrypoints.cli import rehearse
+    from entrypoints.core.records import to_json
+    from entrypoints.plan.plan import as_json
+    from entrypoints.serve.launch import environment
+
+    model, plan = planned
+    case = rehearse.Case(profile, facts, model, plan, bool(arguments.root), arguments.rehearse_seconds)
+    rehearsal = rehearse.rehearse(case, environment(plan, env), say)
+    if arguments.options.json:
+        emit_json({**as_json(plan), "rehearsal": to_json(rehearsal)})
+    elif rehearsal.outcome != rehearse.REFUSES:
+        emit(rehearse.as_text(rehearsal))
+    if rehearsal.outcome == rehearse.REFUSES:
+        raise rehearse.as_refusal(rehearsal)
     return OK
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.model import keys
-from entrypoints.model.config import NESTED, Config, Table, optional_table, required_size, size
+from entrypoints.model.config import NESTED, Config, Table, as_list, optional_table, required_size, size
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 from entrypoints.model.sparse import parse_sparse
 
@@ -17,6 +17,9 @@ _RECURRENT = (
     "hybrid_override_pattern", "attn_layer_period", "attn_type_list", "rwkv_version", "linear_attn_config",
 )  # fmt: skip
 """Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
+_MARKS, _ATTENDS = "attn_type_list", 1
+"""MiniMax's mark of each layer. MiniMax-M2.7 marks all layers as attention. Source: vLLM 0.32's config/model.py,
+get_num_layers_by_block_type."""
 
 _LARGEST_FACTOR = 1e6
 """By which a context is stretched; published factors are below 100."""
@@ -202,7 +205,8 @@ def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
 def _state_key(config: Config) -> str:
     """Return the key that names layers with a state of their own; empty if there are none."""
     keys = _RECURRENT if set(config.layer_kinds) <= _KINDS else ("layer_types", "layers_block_type")
-    return next((key for key in keys if config.text.get(key)), "")
+    attends = all(mark == _ATTENDS for mark in as_list(config.text, _MARKS))
+    return next((key for key in keys if config.text.get(key) and not (key == _MARKS and attends)), "")
 
 
 def _geometry(config: Config) -> Geometry:

@@ -44,6 +44,7 @@ _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
 ONLY = "--only"
+REHEARSE = "--rehearse"
 _SEVERITIES = ("fail", "warn", "unknown", "info", "pass")
 _REPEATABLE = (ONLY, ACCEPT, FEATURE)
 """Flags whose values are collected, with commas between."""
@@ -78,6 +79,10 @@ FLAGS: Mapping[str, Option] = {
     "--model-config": Option("FILE", ("plan",), "Read this config.json (or its folder) instead of the model's files"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
+    REHEARSE: Option(
+        "", ("plan",), "Let vLLM itself check the plan, without weights and devices; exit with 14 if it refuses"
+    ),
+    "--rehearse-seconds": Option("SECONDS", ("plan",), "Time for --rehearse (default: 120)"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
     LANG: Option(
         "LANGUAGE",
@@ -160,6 +165,9 @@ class Arguments(NamedTuple):
     """Names of `--vllm-accepts`."""
     recipe: RecipeChoice = RecipeChoice()
     """What is said of published recipes."""
+    rehearse: bool = False
+    """Whether vLLM itself checks the plan."""
+    rehearse_seconds: float = 120.0
     language: str = ""
     """The language of --lang; empty for that of the locale."""
 
@@ -202,6 +210,8 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
         recipe=parse_choice(values),
         language=values.get(LANG, ""),
+        rehearse=REHEARSE in flags,
+        rehearse_seconds=_seconds(values, "--rehearse-seconds", 120.0),
     )
 
 

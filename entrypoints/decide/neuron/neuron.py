@@ -143,6 +143,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         block=thresholds.whole("block"),
         sizes=tuple(int(size) for size in sizes),
         pads_heads=engine.pads_heads,
+        own_classes=True,
         pipeline=False,
         cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),

@@ -13,12 +13,20 @@ from entrypoints.decide.parallelism.hosts import check_ways
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
+from entrypoints.model.parameters import STATE_INPUTS
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import CONTEXT, EXECUTOR, EXPERT, NODES
 
 _EACH = 8
 """Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
+_BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
+"""Quantisations whose scales may belong to blocks, and the bits of their numbers; 0 bits if the method says them."""
+_ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
+"""Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
+param2moe.py, which divide their number by the ranks and round down."""
+_PADDED_TO = 64
+"""Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
 """More ranks than share any model's heads."""
 _UNCUT = ("bitsandbytes",)
@@ -120,6 +128,7 @@ def _has_users_numbers(split: Split, space: Space) -> bool:
 def _check_fixed(case: FitCase) -> None:
     """Raise USAGE for an impossible parallelism of the user's, with the nearest possible sizes."""
     model, rules, space = case.model, case.rules, case.space
+    check_experts(model, space.experts)
     split, engines = space.fixed, space.engines or 1
     on_all = split.world * engines
     if space.hosts > 1 and on_all > space.devices * space.hosts:
@@ -143,6 +152,15 @@ def _check_fixed(case: FitCase) -> None:
         raise EntrypointError(USAGE, f"-pp {split.pipeline}: this stack has no pipeline parallelism", "leave out -pp")
 
 
+def check_experts(model: ModelFacts, experts: bool | None) -> None:
+    """Raise USAGE for expert parallelism of a model without experts.
+
+    Source: vLLM 0.32's config/model.py, _verify_with_expert_parallelism.
+    """
+    if experts and model.geometry and not model.geometry.experts:
+        raise EntrypointError(USAGE, f"{EXPERT}: {model.name} has no experts", f"leave out {EXPERT}")
+
+
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +179,7 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
+    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
@@ -238,6 +257,56 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     keys = rules.state_block * geometry.kv_heads_of_rank(tensor) * geometry.head_size * rules.kv_element
     if geometry.state_matrix * STATE_BYTES // tensor % keys:
         return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
+    return ""
+
+
+def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+    """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
+    if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
+        return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
+    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
+    return matrix or tower or _vocabulary_obstacle(geometry, tensor)
+
+
+def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
+    """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
+
+    Scales of groups lie along a matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks
+    of merged matrices be cut. Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape,
+    and layers/linear.py, _maybe_allow_fp8_block_shape_mismatch.
+    """
+    if not model.group:
+        return ""
+    blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
+    for matrix in model.linears:
+        along_outputs = blocks and matrix.divided == "outputs" and matrix.slices == 1
+        divided = matrix.divided == "inputs" or along_outputs
+        if matrix.experts or matrix.plain or matrix.names[0] == STATE_INPUTS or not divided:
+            continue
+        width = matrix.outputs if along_outputs else matrix.inputs
+        cut = _cut(width, tensor, model.group, f"the width of {matrix.names[0]}")
+        if cut:
+            return cut
+    return ""
+
+
+def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
+    """Return why this number of ranks cannot share the embedding; empty if it can.
+
+    Source: vLLM 0.6 to 0.33, layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE and divide.
+    """
+    padded = -(-geometry.vocabulary // _PADDED_TO) * _PADDED_TO
+    return f"a vocabulary of {padded} (padded) is not divisible by {tensor}" if padded % tensor else ""
+
+
+def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
+    """Return why this number of ranks cannot share the heads of a tower; empty if it can.
+
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
+    """
+    for tower in model.towers:
+        if tower.heads % tensor:
+            return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"
     return ""
 
 

@@ -30,6 +30,8 @@ class Rules(NamedTuple):
     """Tensor-parallel sizes that the runtime supports; () means any that divides."""
     pads_heads: bool = False
     """Whether the plugin replicates heads, so that their number need not be divisible (Neuron)."""
+    own_classes: bool = False
+    """Whether the models are classes of the platform's own, with other limits than those of vLLM."""
     pipeline: bool = True
     """Whether pipeline parallelism is supported."""
     expert: str = ""
