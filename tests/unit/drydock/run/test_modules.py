@@ -42,7 +42,7 @@ def test_the_manuals_modules_are_passed_as_their_devices(tmp_path: Path) -> None
     assert got.visible == {"HABANA_VISIBLE_DEVICES": "4,7,0,2"}
     assert got.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
     assert (got.count, got.network) == (4, "")  # four cards need no host NICs
-    assert "--env=HABANA_VISIBLE_MODULES=0,1,2,3" in docker_argv(got)
+    assert "HABANA_VISIBLE_MODULES=0,1,2,3" in docker_argv(got)
 
 
 def test_without_the_drivers_files_all_cards_are_passed_and_the_variable_chooses(tmp_path: Path) -> None:
