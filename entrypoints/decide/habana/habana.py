@@ -36,7 +36,7 @@ from entrypoints.decide.habana.lengths import (
 from entrypoints.decide.habana.limits import exceeded
 from entrypoints.decide.habana.profiler import profiling
 from entrypoints.decide.parallelism.fit import Fit, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.hosts import CARDS, reach
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -189,8 +189,9 @@ def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     thresholds, memory = case.thresholds, _memory(case)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
     element = _element(case)
+    between = {"link": CARDS} if is_pcie(case.facts.devices) else {}
     return Rules(
-        **reach(thresholds),
+        **{**reach(thresholds), **between},
         usable=1 - thresholds.bytes("unavailable_gib") / memory if memory else thresholds.number("usable_share"),
         reserved=unused,
         activations=thresholds.bytes("profile_gib"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from entrypoints.core.errors import EntrypointError
 from entrypoints.decide.habana.habana import decide
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -174,3 +175,21 @@ def test_a_stack_that_does_not_convert_names_the_folder_to_serve(name: str, comm
     assert command in found.remediation
     assert found.remediation.endswith("then serve --model /models/X-FP8-G2")
     assert found.severity == "FAIL"
+
+
+# --- several hosts --------------------------------------------------------------------------------------------------
+
+
+def test_network_cards_join_the_hosts_of_gaudi2e_and_links_those_of_gaudi2() -> None:
+    of_pcie = decided(LLAMA_70B, "--nnodes", "2", machine="habana-gaudi2e-8x").values["--tensor-parallel-size"]
+    of_oam = decided(LLAMA_70B, "--nnodes", "2").values["--tensor-parallel-size"]
+    assert "the hosts' network cards join them" in of_pcie.because
+    assert "the devices' own links also join the hosts" in of_oam.because
+
+
+def test_the_users_group_over_two_hosts_may_have_sixteen_ranks() -> None:
+    assert "--tensor-parallel-size" not in values(DEEPSEEK, "-tp", "16", "--nnodes", "2", variant=R1)
+    with pytest.raises(EntrypointError, match="tensor-parallel sizes 2, 4, 8, 16 only"):
+        decided(LLAMA_70B, "-tp", "12", "--nnodes", "2")
+    with pytest.raises(EntrypointError, match="tensor-parallel sizes 1, 2, 4, 8 only"):
+        decided(LLAMA_70B, "-tp", "6", "--nnodes", "2")
