@@ -814,6 +814,7 @@ def compare(
     | {
         "model": "folder, hub id or oci://…@sha256:… of the model; another verb than serve may do without",
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
+        "modules": "Gaudi's module numbers (hl-smi -Q index,module_id -f csv), instead of --devices",
         "print": "print the command and start nothing; works for other machines too",
         "format": "docker, compose, k8s, quadlet or apptainer; all but docker are only printed [default: docker]",
         "port": "PORT or IP:PORT; the status port is the next one, on loopback [default: 127.0.0.1:8000]",
@@ -841,6 +842,7 @@ def run(
     target: str,
     model: str = "",
     devices: str = "",
+    modules: str = "",
     print: bool = False,  # noqa: A002 - the option's name
     format: str = "docker",  # noqa: A002 - as above
     port: str = "8000",
@@ -871,6 +873,7 @@ def run(
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
     single = {"api_key_file": api_key_file, "no_api_key": no_api_key, "monitor": monitor, "device_class": dra}
     added = {"env": tuple(env), "volumes": tuple(volume), "network": network, "stand_ins": stand_ins}
+    options |= {"modules": modules}
     added |= {"cpuset_cpus": cpuset_cpus, "cpuset_mems": cpuset_mems}
     request = container.RunRequest(model=model, arguments=words, host=root, **options, **single, **added)
     machine = run_module.Building(here()) if stand_ins or target == auto.AUTO else Here(here())

@@ -36,6 +36,7 @@ IMAGE = {
     "DRYDOCK_INSECURE_HUB": "`1`: send the hub's token over plain http to another machine",
     "DRYDOCK_GROUP_SECRET": "the secret with which [several hosts](container.md#several-hosts) sign",
     "DRYDOCK_CPUS": "the processors that vLLM may use, such as `0-9`; on Gaudi, drydock sets it",
+    "DRYDOCK_WORK_FOLDER": "the folder that vLLM starts in; with Gaudi's profiler, drydock sets it",
     "DRYDOCK_PROFILE": "another profile than the image's own, for tests",
 }
 """Name, or names with commas, → what it means. Links are relative to docs/."""

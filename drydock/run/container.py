@@ -20,6 +20,8 @@ from drydock.model.variant import Engines, Variant
 from drydock.oci.reference import shown
 from drydock.run import access, conditional_options, device_files, recorded_host, user_options
 from drydock.run.machine import Machine
+from drydock.run.modules import VARIABLE as MODULES_VARIABLE
+from drydock.run.modules import ChosenModules, choose_modules
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.redact import redact_text
 from entrypoints.model import bucket
@@ -67,6 +69,8 @@ class RunRequest(Record):
     digest. Empty: none, for other verbs."""
     devices: str = ""
     """Device numbers, such as 0,1 or 0-3. Empty: all."""
+    modules: str = ""
+    """Gaudi's module numbers, instead of device numbers."""
     port: int = API_PORT
     """On the host. The status port is the next one, on loopback."""
     address: str = ""
@@ -192,9 +196,11 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     files = tuple(Bind(**file._asdict()) for file in recorded_host.find_files(words)) if recorded else ()
     needed = recorded_host.without_devices(variant.run) if recorded else variant.run
     native = is_native(needed, machine)
-    wanted = None if recorded else _chosen(variant, request)
+    chosen = None if recorded else _chosen_modules(variant, request, machine)
+    wanted = chosen.devices if chosen else None if recorded else _chosen(variant, request)
     numbers = device_files.numbers(needed, machine, wanted)
-    run, unknown = conditional_options.extended(needed, len(numbers), words, machine, native=native)
+    count = len(chosen.numbers if chosen else numbers)
+    run, unknown = conditional_options.extended(needed, count, words, machine, native=native)
     network = user_options.parse_network(request.network) or _value(run.network)
     address = _address(request, network)
     devices, lacking = device_files.devices(run, machine, wanted, native=native)
@@ -205,7 +211,8 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     words = tuple(recorded_host.name_in_container(words)) if recorded else words
     server = name_of(request.name or variant.id)
     groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
-    beyond = device_files.beyond(run, machine, wanted)
+    beyond = (*(chosen.absent if chosen else ()), *device_files.beyond(run, machine, wanted))
+    modules = {MODULES_VARIABLE: ",".join(map(str, chosen.numbers))} if chosen else {}
     return Container(
         record=run,
         name=server if serves or request.name else name_of(f"{server}-{user_options.suffix_of(verb)}"),
@@ -220,7 +227,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         port=request.port,
         key_required=serves and _needs_key(request, address),
         devices=() if run.privileged else devices,
-        count=len(numbers),
+        count=count,
         resource=run.kubernetes.resource if run.kubernetes else "",
         device_class=request.device_class,
         monitor=request.monitor,
@@ -243,7 +250,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         env=_digest(request.image)
         | {name: text_of(setting.value) for name, setting in run.env.items()}
         | (recorded_host.variables() if recorded else {}),
-        given=variables.given,
+        given={**variables.given, **modules},
         named=variables.named,
         volumes=volumes,
         once=not serves,
@@ -276,13 +283,13 @@ def is_native(run: Run, machine: Machine) -> bool:
     return not named or any(machine.matches(path) for path in named)
 
 
-def parse_numbers(text: str) -> tuple[int, ...]:
+def parse_numbers(text: str, option: str = "--devices") -> tuple[int, ...]:
     """Parse `0,1` or `0-3`, keeping the order. Raises InputError."""
     numbers: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
         if not found or int(found[2] or found[1]) < int(found[1]):
-            raise InputError(f"--devices {text}: found {part.strip()!r}, expected numbers such as 0,1 or 0-3")
+            raise InputError(f"{option} {text}: found {part.strip()!r}, expected numbers such as 0,1 or 0-3")
         numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
     return tuple(dict.fromkeys(numbers))
 
@@ -314,6 +321,17 @@ def _chosen(variant: Variant, request: RunRequest) -> tuple[int, ...] | None:
         if text and not has_cards:
             raise InputError(f"{option} {text}: {variant.id} runs on no device that has a number", hint="leave it out")
     return parse_numbers(request.devices) if request.devices else None
+
+
+def _chosen_modules(variant: Variant, request: RunRequest, machine: Machine) -> ChosenModules | None:
+    """Return the cards of --modules; None without it. Raises InputError if another option chooses cards too."""
+    if not request.modules:
+        return None
+    named = [name.partition("=")[0] for name in request.env]
+    other = "--devices" if request.devices else f"--env {MODULES_VARIABLE}" if MODULES_VARIABLE in named else ""
+    if other:
+        raise InputError(f"--modules {request.modules} and {other}: both choose the cards", hint="give one of them")
+    return choose_modules(variant, parse_numbers(request.modules, "--modules"), machine)
 
 
 def _gpus(run: Run, wanted: Sequence[int] | None) -> str:

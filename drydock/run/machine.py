@@ -29,6 +29,12 @@ class Machine:
         """Return whether a file or folder exists."""
         return (self.root / path.lstrip("/")).exists()
 
+    def number(self, path: str) -> int | None:
+        """Return the number in a file; None without such a file or number."""
+        file = self.root / path.lstrip("/")
+        text = file.read_text(errors="replace").strip() if file.is_file() else ""
+        return int(text) if text.isdecimal() else None
+
     @property
     def pci(self) -> frozenset[str]:
         """Return vendor and device of everything on the PCI bus: 1da3:1021."""

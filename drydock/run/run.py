@@ -344,7 +344,9 @@ def _in_text(variant: Variant, wanted: Container) -> Container:
 def _print(variant: Variant, wanted: Container, how: How) -> None:
     """Print the command or manifest. Raises HostError for chosen cards that this machine does not have."""
     if wanted.beyond and how.form != "k8s":
-        raise HostError(*wanted.beyond, hint="choose cards that exist, or leave --devices out for all of them")
+        raise HostError(
+            *wanted.beyond, hint="choose cards that exist, or leave --devices and --modules out for all of them"
+        )
     said = [*_remarks(variant, wanted, how), *(wanted.missing if wanted.native else ())]
     said += REMARKS[how.form](wanted) if how.form in REMARKS else ()
     if wanted.key_required and how.form not in ("k8s", "quadlet"):

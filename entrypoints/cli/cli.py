@@ -485,12 +485,16 @@ def _fabric(arguments: Arguments, env: Env) -> int:
 
 
 def _version(arguments: Arguments, env: Env) -> int:
+    from entrypoints.facts.packages import list_packages
+
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
+    packages = list_packages(profile["python"])
     if arguments.options.json:
-        emit_json(known)
+        emit_json({**known, "packages": packages})
     else:
-        emit("".join(f"{name} {value}\n" for name, value in known.items()))
+        lines = dict.fromkeys(f"{name} {value}\n" for name, value in (*known.items(), *packages.items()))
+        emit("".join(lines))
     return OK
 
 

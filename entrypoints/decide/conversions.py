@@ -37,6 +37,10 @@ class Conversion(NamedTuple):
         return tuple(word.format(**paths) for word in self.argv)
 
 
+MOUNTED = "/models"
+"""The folder for models in the printed commands."""
+
+
 def conversions(profile: Mapping[str, Any]) -> tuple[Conversion, ...]:
     """Return the image's conversion scripts."""
     return tuple(_conversion(entry) for entry in profile.get("conversions", ()))
@@ -85,9 +89,20 @@ def _takes_images(model: ModelFacts) -> bool:
 
 
 def convert_command(profile: Mapping[str, Any], model: str, conversion: Conversion | None = None) -> str:
-    """Return the command that converts a model, for a hint."""
+    """Return the command that converts a model, for a hint; a script needs the folder of a model of a hub."""
     kind = f" --kind {conversion.kind}" if conversion and conversion.takes == ANY else ""
-    return f"docker run … IMG convert --model {model} --output {output_name(profile, model, conversion)}{kind}"
+    folder = folder_of(model)
+    options = f"--model {folder} --output {output_name(profile, folder, conversion)}{kind}"
+    if folder == model:
+        return f"docker run … IMG convert {options}"
+    pulled = folder.removeprefix(f"{MOUNTED}/")
+    return f"drydock's `model pull {model} --output {pulled}`; docker run -v .:{MOUNTED} … IMG convert {options}"
+
+
+def folder_of(model: str) -> str:
+    """Return the model's folder in a container: its path, or for a model of a hub or bucket where it is mounted."""
+    is_path = model.startswith(("/", "./", "../"))
+    return model if is_path else f"{MOUNTED}/{model.rstrip('/').rpartition('/')[2]}"
 
 
 def output_name(profile: Mapping[str, Any], model: str, conversion: Conversion | None = None) -> str:

@@ -118,6 +118,10 @@ def _bad_quantisation(case: EnflameCase) -> Iterator[Problem]:
             yield "quantisation not supported by vLLM-GCU", method, f"one of {', '.join(methods)}", hint
     if model.reordered:
         yield "GPTQ with reordered groups (g_idx)", "desc_act without static_groups", "groups in order", hint
+    bits = {"gptq": (4, 8), "awq": (4,)}.get(model.quantization.removesuffix("_gcu"), ())
+    if bits and model.bits and model.bits not in bits:
+        widths = " or ".join(map(str, bits))
+        yield f"{model.quantization.upper()} weights of this width", f"{model.bits} bits", f"{widths} bits", hint
     awq, gptq = case.thresholds.words("group_sizes_of_awq"), case.thresholds.whole("group_size_of_gptq")
     if "awq" in case.schemes and model.group and str(model.group) not in map(str, awq):
         yield "AWQ group size", str(model.group), " or ".join(map(str, awq)), hint
@@ -240,6 +244,26 @@ def _notices(case: EnflameCase) -> Iterator[Notice]:
         yield notice("GCU-031", case.model.architecture, "one of the list")
     yield from _type_notices(case)
     yield from _cache_notices(case)
+    yield from _required_notices(case)
+
+
+_REQUIRED = {
+    "--device": ("GCU-039", ("gcu",)),
+    "VLLM_ATTENTION_BACKEND": ("GCU-037", ()),
+    "VLLM_WORKER_MULTIPROC_METHOD": ("GCU-038", ("spawn",)),
+}
+"""What every start needs → the finding for another value, and its values if they are not the stack's own."""
+
+
+def _required_notices(case: EnflameCase) -> Iterator[Notice]:
+    """Yield a notice for each value of the user's that the plugin does not work with."""
+    stack = {item["setting"]: str(item["value"]) for item in case.profile["settings"]}
+    for name, (number, fixed) in _REQUIRED.items():
+        text = case.given.flag(name) if name.startswith("-") else case.given.variable(name)
+        possible = fixed or ((stack[name],) if name in stack else ())
+        if text and possible and text.lower() not in (value.lower() for value in possible):
+            found = f"{name} {text}" if name.startswith("-") else f"{name}={text}"
+            yield notice(number, found, possible[0], name=name)
 
 
 def _type_notices(case: EnflameCase) -> Iterator[Notice]:

@@ -88,6 +88,7 @@ def prepare_host(
     if not options.recorded:
         apply(plan.limits, say)
         bind(whole.get("DRYDOCK_CPUS", ""))
+        enter(whole.get("DRYDOCK_WORK_FOLDER", ""))
     return caches, caches.environment(whole)
 
 
@@ -127,6 +128,17 @@ def bind(cpus: str) -> None:
     except (OSError, ValueError) as error:
         raise EntrypointError(
             USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "name CPUs that the container has, such as 0-9"
+        ) from error
+
+
+def enter(folder: str) -> None:
+    """Start vLLM in this folder, which files without a path are written to. Raises USAGE for a missing folder."""
+    try:
+        if folder:
+            os.chdir(folder)
+    except OSError as error:
+        raise EntrypointError(
+            USAGE, f"DRYDOCK_WORK_FOLDER={folder}: {error.strerror}", "name a folder of the container, such as /cache"
         ) from error
 
 

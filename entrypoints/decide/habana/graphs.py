@@ -39,6 +39,8 @@ class GraphDemand(NamedTuple):
     intents: Intents
     kv_blocks: int | None
     """KV blocks that fit; None if unknown."""
+    block: int = BLOCK
+    """Tokens of one KV block."""
     whole: bool = True
     """Whether one step computes a whole prompt; else a piece of at most the budget, with the blocks before it."""
 
@@ -128,8 +130,8 @@ def _ranges(demand: GraphDemand, thresholds: Thresholds) -> Ranges:
     longest = prompt[1] + answer[1] if demand.intents.input and answer else demand.length
     step = thresholds.whole("decode_step") or min(-(-demand.sequences // 16), 16)
     batch = up(demand.sequences, step)
-    blocks = up((-(-longest // BLOCK) + spare) * batch, BLOCK)
-    first = up(max(1, -(-prompt[0] // BLOCK)), BLOCK)
+    blocks = up((-(-longest // demand.block) + spare) * batch, BLOCK)
+    first = up(max(1, -(-prompt[0] // demand.block)), BLOCK)
     return Ranges(
         Range(1, 1, demand.prompts),
         _prompt_range(demand, prompt, spare),
@@ -153,7 +155,7 @@ def _limited_to_usual(demand: GraphDemand, ranges: Ranges) -> Ranges:
     sequences, tokens = demand.intents.hot
     answer = demand.intents.output[1] if demand.intents.output else 0
     batch = min(up(sequences, ranges.batches.step), ranges.batches.last)
-    blocks = up((tokens + answer) * sequences // BLOCK, BLOCK)
+    blocks = up((tokens + answer) * sequences // demand.block, BLOCK)
     return ranges._replace(
         lengths=ranges.lengths._replace(last=max(ranges.lengths.first, min(up(tokens, BLOCK), ranges.lengths.last))),
         batches=ranges.batches._replace(last=batch),
@@ -285,7 +287,7 @@ def _fitted(demand: GraphDemand, ranges: Ranges) -> Ranges:
     """Return the linear ranges with the least padding for the recorded lengths, with the manual's number of graphs."""
     sizes = hist.prompt_sizes(demand.intents.workload)
     lengths = hist.best_linear(sizes, len(spaced.linear(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
-    held = hist.decode_sizes(hist.blocks_held(demand.intents.workload, BLOCK), demand.sequences)
+    held = hist.decode_sizes(hist.blocks_held(demand.intents.workload, demand.block), demand.sequences)
     blocks = hist.best_linear(held, len(spaced.linear(ranges.blocks)), ranges.blocks)
     return ranges._replace(lengths=lengths, blocks=blocks)
 
@@ -306,7 +308,7 @@ def _from_lengths(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -
         before = _contexts(demand, length)
         lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
         decodes += len(before) - 1
-    running, count = hist.blocks_held(demand.intents.workload, BLOCK), len(spaced.limited(ranges.blocks, share))
+    running, count = hist.blocks_held(demand.intents.workload, demand.block), len(spaced.limited(ranges.blocks, share))
     for batch in spaced.limited(ranges.batches, share):
         blocks = _blocks_of(demand, ranges, hist.decode_sizes(running, batch), batch, count)
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
@@ -322,7 +324,7 @@ def _from_lengths(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -
 
 def _contexts(demand: GraphDemand, length: int) -> Buckets:
     """Return the numbers of blocks that can precede a piece of a prompt: none, and doublings up to the longest."""
-    most = (demand.length - length) // BLOCK
+    most = (demand.length - length) // demand.block
     if demand.whole or most < 1:
         return (0,)
     return (0, *spaced.linear(Range(1, most, most)))
@@ -330,7 +332,7 @@ def _contexts(demand: GraphDemand, length: int) -> Buckets:
 
 def _blocks_of(demand: GraphDemand, ranges: Ranges, sizes: hist.Sizes, batch: int, count: int) -> Buckets:
     """Return at most `count` best numbers of blocks for a batch; the last holds the batch at its maximum length."""
-    most = min(ranges.blocks.last, up(-(-demand.length // BLOCK) * batch, BLOCK))
+    most = min(ranges.blocks.last, up(-(-demand.length // demand.block) * batch, BLOCK))
     if demand.kv_blocks is not None:
         most = min(most, up(demand.kv_blocks, BLOCK))
     within = {min(size, most): often for size, often in sizes.items()}

@@ -27,13 +27,16 @@ from entrypoints.decide.habana.lengths import (
     HabanaCase,
     halving_hint,
     is_pcie,
+    keeps_bfloat16_cache,
     mode,
     model_settings,
     notices,
     quantisation,
 )
+from entrypoints.decide.habana.limits import exceeded
+from entrypoints.decide.habana.profiler import profiling
 from entrypoints.decide.parallelism.fit import Fit, fit
-from entrypoints.decide.parallelism.hosts import reach
+from entrypoints.decide.parallelism.hosts import CARDS, reach
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -41,7 +44,7 @@ from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, SEQUENCES, U
 from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
-BATCHED, PREFILLS = "--max-num-batched-tokens", "--max-num-prefill-seqs"
+BATCHED, PREFILLS, BLOCK_SIZE = "--max-num-batched-tokens", "--max-num-prefill-seqs", "--block-size"
 CPUS = "DRYDOCK_CPUS"
 _TRIES = 4
 """The largest number of fits: one for each doubling of the cards."""
@@ -56,7 +59,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     folder = f"{_root(case)}/buckets"
     values = {
         **_parallelism(case, chosen),
-        **_utilisation(case),
+        **_utilisation(case, chosen),
         **_lengths(case, chosen, demand),
         **_graphs(warmup, folder),
         **_warmup(case, warmup),
@@ -65,9 +68,10 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **_cores(case, chosen.devices),
         **quantisation(case, chosen),
         **model_settings(case),
+        **profiling(case, _root(case)),
     }
     files = {f"{folder}/{name}": text for name, text in warmup.files.items()}
-    findings = (*chosen.findings, *notices(case, chosen), *_slow_start(case, warmup))
+    findings = (*chosen.findings, *notices(case, chosen), *exceeded(case, chosen, demand), *_slow_start(case, warmup))
     return Decision(values, findings, files, chosen.uses)
 
 
@@ -137,7 +141,7 @@ def _settled(case: HabanaCase, *, pcie: bool) -> Fit:
         if chosen.tensor * chosen.pipeline == ranks:
             break
         ranks = chosen.tensor * chosen.pipeline
-        unused = _unused(case, ranks)
+        unused = _unused(case, ranks, chosen.length)
     return chosen
 
 
@@ -154,15 +158,21 @@ def _of_usual_length(case: HabanaCase) -> ModelFacts:
     return case.model._replace(geometry=geometry._replace(max_length=min(usual, geometry.max_length)))
 
 
-def _unused(case: HabanaCase, ranks: int) -> int:
+def _unused(case: HabanaCase, ranks: int, length: int | None) -> int:
     """Return the bytes of one card that utilisation and graphs withhold from the KV cache."""
     thresholds, given = case.thresholds, case.given
     text = given.flag(UTILISATION)
-    share = thresholds.number("usable_share") if text is None else _number(text, UTILISATION)
+    share = _usable_share(case, length) if text is None else _number(text, UTILISATION)
     graphs = _share(given, "VLLM_GRAPH_RESERVED_MEM", thresholds.number("graph_memory_share"))
     weights = case.model.weights.loaded(_element(case)) // ranks if case.model.weights else 0
     free = _memory(case) - thresholds.bytes("unavailable_gib") - thresholds.bytes("profile_gib") - weights
     return int(max(0, free) * (1 - share * (1 - graphs)))
+
+
+def _usable_share(case: HabanaCase, length: int | None) -> float:
+    """Return the stack's share of the memory, which is smaller for long requests where the vendor says so."""
+    long = case.thresholds.whole("long_request")
+    return case.thresholds.number("usable_share_of_long" if 0 < long < (length or 0) else "usable_share")
 
 
 def _memory(case: HabanaCase) -> int:
@@ -179,14 +189,15 @@ def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     thresholds, memory = case.thresholds, _memory(case)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
     element = _element(case)
+    between = {"link": CARDS} if is_pcie(case.facts.devices) else {}
     return Rules(
-        **reach(thresholds),
+        **{**reach(thresholds), **between},
         usable=1 - thresholds.bytes("unavailable_gib") / memory if memory else thresholds.number("usable_share"),
         reserved=unused,
         activations=thresholds.bytes("profile_gib"),
         element=element,
-        kv_element=1 if element == 1 and not case.named("bfloat16_cache") else 2,
-        block=BLOCK,
+        kv_element=1 if element == 1 and not keeps_bfloat16_cache(case) else 2,
+        block=case.given.number(BLOCK_SIZE) or BLOCK,
         sizes=tuple(size for size in sizes if size <= LINKED) if pcie else sizes,
         pipeline=bool(thresholds.number("pipeline")),
         expert="tp",
@@ -196,12 +207,15 @@ def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     )
 
 
-def _utilisation(case: HabanaCase) -> dict[str, Value]:
+def _utilisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     if case.given.flag(UTILISATION) is not None:
         return {}
-    share = f"{case.thresholds.number('usable_share'):g}"
+    number = _usable_share(case, chosen.length)
+    share = f"{number:g}"
     instead = ("more: graphs and collectives would run out of memory and end the server", "less: a smaller KV cache")
     because = "share of the memory that is free after loading the weights and a trial run"
+    if number != case.thresholds.number("usable_share"):
+        because += f"; requests of more than {case.thresholds.whole('long_request')} tokens need more for activations"
     return {UTILISATION: Value(share, because, instead)}
 
 
@@ -267,8 +281,9 @@ def _graph_demand(case: HabanaCase, chosen: Fit) -> GraphDemand:
     whole, least = bool(thresholds.number("whole_prompts")), thresholds.whole("batched_tokens")
     budget = given.number(BATCHED) or (up(max(length, least), BLOCK) if whole else least)
     prompts = given.number(PREFILLS) or _prompts(case, budget, sequences)
-    blocks = chosen.kv_tokens // BLOCK if chosen.kv_tokens else None
-    return GraphDemand(length, sequences, min(prompts, sequences), budget, given.intents, blocks, whole)
+    block = given.number(BLOCK_SIZE) or BLOCK
+    blocks = chosen.kv_tokens // block if chosen.kv_tokens else None
+    return GraphDemand(length, sequences, min(prompts, sequences), budget, given.intents, blocks, block, whole)
 
 
 def _sequences(case: HabanaCase, chosen: Fit) -> int:

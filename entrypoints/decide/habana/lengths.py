@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Notice, Value
-from entrypoints.decide.conversions import conversions, convert_command, other_images, output_name, suitable
+from entrypoints.decide.conversions import (
+    conversions,
+    convert_command,
+    folder_of,
+    other_images,
+    output_name,
+    suitable,
+)
 from entrypoints.decide.decision_input import Case
 from entrypoints.decide.parallelism.fit import Fit
 from entrypoints.request.flags import EXECUTOR, EXPERT, LENGTH, NODES, QUANTIZATION
@@ -19,6 +26,8 @@ LINKED = 4
 """The number of Gaudi2E cards that direct links join; the manual, 1.2.1."""
 NICS = "/dev/infiniband/uverbs[0-9]*"
 """The device files of the host's network cards, as `run` in accelerator.yaml names them."""
+
+COLLECTIVES = "PT_HPU_ENABLE_LAZY_COLLECTIVES"
 
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
@@ -63,7 +72,7 @@ _MODES = {
 def mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Choose among lazy mode, graphs, torch.compile and eager mode, with the settings for several cards."""
     lazy = str(case.thresholds.whole("lazy_mode"))
-    eager = case.given.flag("--enforce-eager") == "True"
+    eager = is_eager(case)
     because = case.thresholds.table["lazy_mode"]["because"]
     others = tuple(
         f"{number}{' with --enforce-eager' if slow else ''}: {text}; this stack was not validated with it"
@@ -73,13 +82,18 @@ def mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     values = {LAZY: Value(lazy, f"{_MODES[lazy, eager]}; {because}", others)}
     if chosen.tensor * chosen.pipeline > 1:
         because = "several cards with graphs: the graphs include the collectives"
-        values["PT_HPU_ENABLE_LAZY_COLLECTIVES"] = Value("true", because)
+        values[COLLECTIVES] = Value("true", because)
     if EXPERT in chosen.values and case.thresholds.number("expert_variable"):
         values["VLLM_EP_SIZE"] = Value(str(chosen.tensor), "the experts are distributed over all ranks of the group")
     if case.given.flag(EXECUTOR) == "mp" or str(chosen.values.get(EXECUTOR, Value("", "")).value) == "mp":
         because = "a forked process inherits the driver's state and hangs when it ends"
         values["VLLM_WORKER_MULTIPROC_METHOD"] = Value("spawn", because)
     return values
+
+
+def is_eager(case: HabanaCase) -> bool:
+    """Return whether the user turned graphs off."""
+    return case.given.flag("--enforce-eager") == "True"
 
 
 def quantisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
@@ -125,11 +139,11 @@ def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     values["VLLM_RPC_TIMEOUT"] = Value("600000", slow)
     again = requantises(case)
     if case.thresholds.number("inc_flags"):
-        cache = "auto" if case.named("bfloat16_cache") else "fp8_inc"
+        cache = "auto" if keeps_bfloat16_cache(case) else "fp8_inc"
         if not case.model.quantization:  # vLLM refuses a method other than that of the model
             values[QUANTIZATION] = Value("inc", because)
         values["--kv-cache-dtype"] = Value(
-            cache, f"{because}; the vendor's list of models decides whether the cache is fp8 too"
+            cache, f"{because}; the vendor's list of models, or its name (bf16kv), decides whether the cache is fp8 too"
         )
     values |= _scales(case)
     if again:
@@ -139,6 +153,15 @@ def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
         because = "in bfloat16 the weights are larger than the cards' memory, so they are quantised on the host"
         values["--weights-load-device"] = Value("cpu", because)
     return values
+
+
+def keeps_bfloat16_cache(case: HabanaCase) -> bool:
+    """Return whether the KV cache stays in bfloat16: the vendor's list of models, or the configuration, says so.
+
+    The vendor names such configurations so: inc_quant_per_channel_bf16kv.json in scripts/quant_configs of deepseek_r1.
+    """
+    name = (case.given.variable(QUANT) or "").rpartition("/")[2].lower()
+    return case.named("bfloat16_cache") or "bf16kv" in name
 
 
 _SCALES = {"VLLM_DISABLE_MARK_SCALES_AS_CONST": "true", "VLLM_HPU_MARK_SCALES_AS_CONST": "false"}
@@ -242,7 +265,7 @@ def _unconverted(case: HabanaCase) -> Iterator[Notice]:
     name, script = case.model.name, suitable(case.profile, case.model)
     where = "" if script else f" ({other_images(case.profile)}; this image has none for these weights)"
     command = f"{convert_command(case.profile, name, script)}{where}"
-    output = output_name(case.profile, name)
+    output = output_name(case.profile, folder_of(name))
     yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=output)
 
 

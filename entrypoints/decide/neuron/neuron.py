@@ -413,10 +413,26 @@ def _notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
         yield notice("PLAN-075", method, f"one of {', '.join(methods)}")
+    yield from _unsupported_settings(case)
     weights = case.model.weights
     free = available_memory(case.facts)
     if weights and free < weights.on_disk:
         yield notice("PLAN-073", gib(free), f"at least {gib(weights.on_disk)}")
+
+
+_CHUNKED = "--enable-chunked-prefill"
+_SAME_TYPES = {"float": "float32", "half": "float16"}
+"""vLLM's other names of types."""
+
+
+def _unsupported_settings(case: NeuronCase) -> Iterator[Notice]:
+    """Yield a notice for a type, and for chunked prefill, if the stack's SDK lacks them."""
+    text = case.given.flag("--dtype") or "auto"
+    dtype, types = _SAME_TYPES.get(text, text), case.thresholds.words("number_types")
+    if types and dtype not in ("auto", *types):
+        yield notice("NRN-005", f"--dtype {text}", f"one of {', '.join(types)}")
+    if case.given.flag(_CHUNKED) == "True" and not case.thresholds.number("chunked_prefill"):
+        yield notice("NRN-006", _CHUNKED, f"no {_CHUNKED}")
 
 
 def _left_out(devices: tuple[Device, ...]) -> tuple[Notice, ...]:

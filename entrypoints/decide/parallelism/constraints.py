@@ -113,9 +113,13 @@ def _usual_over_hosts(case: FitCase) -> Iterator[Split]:
 def _widest_over(case: FitCase, span: int) -> int:
     """Return the widest possible group over so many hosts with equally many devices of each; 0 if there is none."""
     rules, space = case.rules, case.space
-    scaled = rules._replace(sizes=tuple(span * size for size in rules.sizes))  # the runtime's sizes are of one host
-    possible = sizes(case.model, scaled, span * space.devices, space.experts)
+    possible = sizes(case.model, _scaled(rules, span), span * space.devices, space.experts)
     return max((size for size in possible if size % span == 0), default=0)
+
+
+def _scaled(rules: Rules, span: int) -> Rules:
+    """Return the rules for groups over so many hosts: the runtime's sizes are of one host."""
+    return rules._replace(sizes=tuple(span * size for size in rules.sizes))
 
 
 def _has_users_numbers(split: Split, space: Space) -> bool:
@@ -139,7 +143,8 @@ def _check_fixed(case: FitCase) -> None:
         hint = f"lower {split.as_flags()}, or set {EXECUTOR} ray or {NODES} for several hosts"
         message = f"{split.as_flags()} needs {counted(here, 'device')}, available: {space.devices}"
         raise EntrypointError(USAGE, message, hint)
-    wrong = impossible_size(model, rules, split.tensor, space.experts) if space.tensor else None
+    across = _scaled(rules, space.hosts) if split.tensor > space.devices else rules
+    wrong = impossible_size(model, across, split.tensor, space.experts) if space.tensor else None
     if wrong:
         raise wrong
     if rules.context > 1 and not (space.tensor or sizes(model, rules, space.devices * space.hosts, space.experts)):

@@ -16,7 +16,7 @@ from entrypoints.core.text import counted
 from entrypoints.decide.parallelism.constraints import possible_splits
 from entrypoints.decide.parallelism.devices import arrange, numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
-from entrypoints.decide.parallelism.hosts import FABRIC
+from entrypoints.decide.parallelism.hosts import CARDS, FABRIC
 from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
 from entrypoints.decide.parallelism.objective import choose, ranked
 from entrypoints.decide.parallelism.offload import choose_offload
@@ -150,8 +150,7 @@ def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[N
     if concurrency is None:
         return _state_sequences(case, choice), ()
     each = -(-concurrency // engines)
-    step, most = case.given.number(BATCHED) or case.rules.chunk, held(case, choice)
-    fitting = each if most is None or not case.demand.typical else max(1, most)
+    step, fitting = case.given.number(BATCHED) or case.rules.chunk, _fitting(case, choice, each)
     because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
     if min(fitting, step) >= each:
         both = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
@@ -162,14 +161,23 @@ def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[N
     return {SEQUENCES: Value(str(fewer), because, (instead,))}, (queued,)
 
 
+def _fitting(case: FitCase, choice: Choice, each: int) -> int:
+    """Return how many sequences may run at a time for the KV cache; of unknown length, at least the stack's default."""
+    most = held(case, choice)
+    if most is None:
+        return each
+    return max(1, most) if case.demand.typical else max(most, case.rules.sequences)
+
+
 def _fewer(case: FitCase, fitting: int, step: int, each: int) -> tuple[str, str]:
     """Return the reason for fewer sequences than --concurrency, and the reason against all of them."""
     if step < fitting:
         because = f"a step computes {step} tokens, and every running sequence takes one"
         return because, f"{each}: vLLM refuses to start"
-    because = (
-        f"the KV cache holds {counted(fitting, 'sequence')} of {case.demand.typical} tokens, the mean of the ranges"
-    )
+    mean = f"{case.demand.typical} tokens, the mean of the ranges"
+    if not case.demand.typical:
+        mean = f"unknown lengths: the default, or what it holds at {case.demand.usual} tokens, an estimate"
+    because = f"the KV cache holds {counted(fitting, 'sequence')} of {mean}"
     return because, f"{each}: vLLM would preempt running requests"
 
 
@@ -260,7 +268,7 @@ def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
 def _crosses_slow_links(space: Space, split: Split) -> bool:
     """Return whether a tensor-parallel group uses slower links than the fastest inside a host."""
     spanned = space.span(split) if split.pipeline == 1 else 1
-    slow_network = spanned > 1 and space.between != FABRIC
+    slow_network = spanned > 1 and space.between not in (FABRIC, CARDS)
     return slow_network or -(-split.tensor // spanned) > space.wide
 
 

@@ -15,9 +15,9 @@ NATIVE, RAY, ENGINES = "native", "ray", "engines"
 """Ways to run on several hosts: vLLM's own launcher (--nnodes), Ray, or only data-parallel engines (vLLM before
 0.12, which has no --nnodes)."""
 
-FABRIC, RDMA, SLICE = "fabric", "rdma", "slice"
+FABRIC, RDMA, SLICE, CARDS = "fabric", "rdma", "slice", "network-cards"
 """Links between hosts: one domain of the devices' own links, RDMA. A slice is a fabric if the environment names its
-hosts."""
+hosts. Over network cards the devices exchange data directly, as over RDMA, and no link of their own joins the hosts."""
 
 SLICE_HOSTS = "TPU_WORKER_HOSTNAMES"
 """The hosts of a TPU slice, separated by commas. Source: Google Kubernetes Engine docs, TPU environment variables."""
@@ -72,5 +72,9 @@ def check_ways(ways: tuple[str, ...], hosts: int) -> None:
 
 def describe_link(between: str) -> str:
     """Return what is known of the link between hosts, as a part of a reason."""
-    known = {FABRIC: "the devices' own links also join the hosts", RDMA: "RDMA joins the hosts"}
+    known = {
+        FABRIC: "the devices' own links also join the hosts",
+        RDMA: "RDMA joins the hosts",
+        CARDS: "the hosts' network cards join them, because the devices' own links end at their host",
+    }
     return known.get(between, "what joins the hosts is not known from this one")

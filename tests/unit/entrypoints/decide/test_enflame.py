@@ -263,3 +263,33 @@ def test_schemes_are_the_vendors_columns() -> None:
     ]
 
     assert found == ["gptq_8bit", "gptq_4bit", "w8a8", ""]
+
+
+# --- what every start needs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variant", "flags", "env", "expected"),
+    [
+        ("gcu3.4-vllm0.8", ("--device", "cuda"), {}, ["GCU-039"]),
+        ("gcu3.4-vllm0.8", ("--device", "gcu"), {}, []),
+        ("gcu3.4-vllm0.8", (), {"VLLM_ATTENTION_BACKEND": "FLASH_ATTN"}, ["GCU-037"]),
+        ("gcu3.4-vllm0.8", (), {"VLLM_ATTENTION_BACKEND": "XFORMERS"}, []),
+        ("gcu3.5-vllm0.9.2", (), {"VLLM_ATTENTION_BACKEND": "XFORMERS"}, []),
+        ("gcu3.4-vllm0.8", (), {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}, ["GCU-038"]),
+        ("gcu3.4-vllm0.8", (), {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}, []),
+    ],
+)
+def test_what_the_manual_requires_is_not_replaced_silently(
+    variant: str, flags: tuple[str, ...], env: dict[str, str], expected: list[str]
+) -> None:
+    given = parse_given(flags, env)
+    found = decide(profile(variant), facts(accelerator="enflame", devices=cards(2)), GPTQ_INT8, given).findings
+    assert [finding.id for finding in found if finding.id.startswith("GCU")] == expected
+
+
+@pytest.mark.parametrize(("method", "bits"), [("gptq", 3), ("gptq", 2), ("awq", 8)])
+def test_weights_of_a_width_without_kernels_are_refused(method: str, bits: int) -> None:
+    error = refused(GPTQ_INT8._replace(quantization=method, bits=bits, group=64))
+    assert error.code == MODEL
+    assert f"found {bits} bits" in error.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,3 +51,16 @@ def test_no_configuration_gives_a_traceback(damage: dict[str, Any]) -> None:
     assert min(counted.elements, counted.other) >= 0
     assert all(0 <= share <= 1 for share in split)
     assert geometry.kv_bytes(1000, 2, 1) >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes"),
+    [("Qwen/Qwen2-72B-Instruct", 145.4), ("deepseek-ai/DeepSeek-R1-0528", 671), ("Qwen/Qwen2.5-0.5B-Instruct", 0.99)],
+)
+def test_the_manuals_first_models_are_known_with_their_published_size(name: str, gigabytes: float) -> None:
+    body = configurations()[name]
+    config = parse_config(body["config"])
+    geometry, _ = parse_geometry(config)
+    assert geometry is not None
+    assert estimate(config, geometry).loaded(2) / 1e9 == pytest.approx(gigabytes, rel=0.03)
+    assert body["source"]

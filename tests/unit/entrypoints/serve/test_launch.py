@@ -18,7 +18,7 @@ from entrypoints.core import errors
 from entrypoints.core.records import Group, ServePlan
 from entrypoints.request.arguments import Options
 from entrypoints.serve.health import PROMPT
-from entrypoints.serve.launch import as_member, bind, environment
+from entrypoints.serve.launch import as_member, bind, enter, environment
 from tests.support.ports import free_port
 from tests.support.running import Run, is_running
 
@@ -282,6 +282,19 @@ def test_a_kubernetes_service_link_is_not_taken_for_a_port() -> None:
     plan = ServePlan((sys.executable,), {}, (), (), "", "", 0)
     assert environment(plan, {"VLLM_PORT": "tcp://10.0.0.7:8000"}) == {}
     assert environment(plan, {"VLLM_PORT": "5000"}) == {"VLLM_PORT": "5000"}
+
+
+def test_vllm_starts_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    before = Path.cwd()
+    try:
+        enter("")
+        assert Path.cwd() == before
+        enter(str(tmp_path))
+        assert Path.cwd() == tmp_path
+    finally:
+        os.chdir(before)
+    with pytest.raises(errors.EntrypointError, match=r"DRYDOCK_WORK_FOLDER=.*No such file"):
+        enter(str(tmp_path / "none"))
 
 
 def test_only_cpus_that_are_there_are_bound_to() -> None:

@@ -381,3 +381,19 @@ def test_a_quantisation_that_the_platform_does_not_name_is_warned_of(name: str, 
     found = decided(name, model=SMOLLM2._replace(quantization=method)).findings
 
     assert [finding.found for finding in found if finding.id == "PLAN-075"] == [method] * said
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "expected"),
+    [
+        (OLD, ("--dtype", "float32"), ["NRN-005"]),
+        (OLD, ("--dtype", "float"), ["NRN-005"]),
+        (OLD, ("--dtype", "half"), []),
+        (OLD, ("--enable-chunked-prefill",), ["NRN-006"]),
+        (OLD, ("--no-enable-chunked-prefill",), []),
+        (TRN2, ("--enable-chunked-prefill", "--dtype", "float32"), []),
+    ],
+)
+def test_what_the_old_sdk_lacks_is_found(name: str, flags: tuple[str, ...], expected: list[str]) -> None:
+    found = decided(name, *flags, model=SMOLLM2).findings
+    assert [finding.id for finding in found if finding.id in ("NRN-005", "NRN-006")] == expected

@@ -326,8 +326,19 @@ def test_concurrency_takes_more_devices_before_it_waits() -> None:
     assert "do not fit fewer devices" in found.values["--tensor-parallel-size"].because
 
 
+def test_concurrency_of_unknown_lengths_is_limited_to_the_default_or_to_what_fits() -> None:
+    found = fit(host(1), model(), said(concurrency=4096), RULES)
+    assert int(str(found.values["--max-num-seqs"].value)) >= RULES.sequences
+    assert [finding.id for finding in found.findings if finding.id == "PLAN-026"] == ["PLAN-026"]
+    assert "unknown lengths" in found.values["--max-num-seqs"].because
+    few = fit(host(1), model(), said(concurrency=RULES.sequences), RULES)
+    assert few.values["--max-num-seqs"].value == str(RULES.sequences)
+    assert "PLAN-026" not in [finding.id for finding in few.findings]
+
+
 def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:
-    found = fit(host(1), model(), said(concurrency=1_000_000), RULES)
+    short = {"input": (1, 1), "output": (1, 1)}
+    found = fit(host(1), model(), said(concurrency=1_000_000, **short), RULES)
 
     assert found.values["--max-num-seqs"].value == str(RULES.chunk)
     assert "every running sequence takes one" in found.values["--max-num-seqs"].because
