@@ -17,11 +17,11 @@ from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_g
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.parallelism.offload import SHARED
-from entrypoints.decide.records import Decision
+from entrypoints.decide.records import Decision, gib
 from entrypoints.facts.derived import derive
 from entrypoints.facts.probes.cuda.gpu_models import is_unified
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
+from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NUMA, OPTIMIZATION
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -52,6 +52,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **choose_batches(case, fit_result),
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
+        **choose_eager(case, fit_result),
     }
     return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
 
@@ -252,6 +253,23 @@ def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
         return {}
     because = f"vLLM's custom all-reduce over more than two GPUs needs NVLink; these have {', '.join(sorted(kinds))}"
     return {ALL_REDUCE: Value(value=True, because=because, instead=("enabled: vLLM disables it with a warning",))}
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------
+
+
+def choose_eager(case: Case, fit_result: Fit) -> dict[str, Value]:
+    """Capture no graphs on a small GPU that weights fill: what is left is worth more as KV cache."""
+    numbers = case.thresholds
+    if any(name in case.given.flags for name in (EAGER, GRAPHS, OPTIMIZATION)):
+        return {}
+    limit, share = numbers.bytes("eager_device_gib"), numbers.number("eager_weights_share")
+    full = [use for use in fit_result.uses if use.total <= limit and use.weights > share * use.total]
+    if not full:
+        return {}
+    held = f"weights take {full[0].weights / full[0].total:.0%} of {gib(full[0].total)}"
+    because = f"{held}: graphs would take a part of the rest, and capturing them can run out of memory"
+    return {EAGER: Value(value=True, because=because, instead=("not set: faster decoding, if graphs fit too",))}
 
 
 # --- notices --------------------------------------------------------------------------------------------------------

@@ -90,6 +90,10 @@ class Refusal(NamedTuple):
     """False if another library may take it: then it is said, and nothing is refused."""
     is_misspelt: bool = False
     """Whether the value is probably wrong, so that no other image would take it."""
+    is_of_release: bool = False
+    """Whether the list of vLLM's release also holds for its forks and plugins, which do not change it."""
+    instead: str = ""
+    """What to do, where another image does not help."""
 
 
 def check_limits(
@@ -107,7 +111,7 @@ def check_limits(
     for refusal in found:
         if refusal.name in given.accepted:
             notices.append(notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
-        elif given.vllm.assumed or not refusal.certain:
+        elif (given.vllm.assumed and not refusal.is_of_release) or not refusal.certain:
             origin = given.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
             notices.append(notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
         else:
@@ -121,6 +125,8 @@ def _hint(refusal: Refusal, lists: VllmLists) -> str:
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
     if refusal.code == USAGE or refusal.is_misspelt:
         return overrule
+    if refusal.instead:
+        return f"{refusal.instead}; {overrule}"
     rows: Mapping[str, list[str]] = lists.lists.get("rows", {})
     if refusal.name in rows:
         return f"--target {' or '.join(rows[refusal.name])} takes it; {overrule}"
@@ -182,7 +188,8 @@ def _refused_float16(lists: VllmLists, model: ModelFacts, settings: Settings) ->
     reason = lists.refuse_float16(model.model_type)
     if reason and settings.get(DTYPE) in FLOAT16:
         problem = f"{DTYPE} {settings[DTYPE]} for model type {model.model_type} ({reason})"
-        yield Refusal("float16", problem, "bfloat16 or float32")
+        instead = f"set {DTYPE} float32, which takes twice the memory, or use a device that computes bfloat16"
+        yield Refusal("float16", problem, "bfloat16 or float32", is_of_release=True, instead=instead)
 
 
 def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:

@@ -22,6 +22,7 @@ from entrypoints.facts.probes.cuda.nvidia_smi import (
     NvidiaSmiTable,
     NvidiaSmiTopology,
     Slice,
+    parse_fabric,
     parse_list,
     parse_lost,
     parse_query,
@@ -67,6 +68,8 @@ _DRIVERS_OWN = 1 << 30
 """Bytes. The driver itself uses less than this (0.5 GiB on an H100), so more means that a process uses the GPU."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _PROC = "/proc/driver/nvidia"
+_TRAYS = ("GH200", "GB200", "GB300")
+"""Names of GPUs that racks join by NVLink: NVL32, NVL36, NVL72."""
 
 
 class ProcGpu(NamedTuple):
@@ -116,7 +119,7 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
         _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
     _require_memory(host, devices)
-    knobs = {**_knobs(gpus), **_compat(host, env)}
+    knobs = {**_knobs(gpus), **_compat(host, env), **_fabric(host, run, gpus)}
     return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), knobs)
 
 
@@ -371,6 +374,13 @@ def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
         "gpu_brand": next((brand for brand in _CONSUMER if any(brand in gpu.name for gpu in gpus)), ""),
     }
     return known(found)
+
+
+def _fabric(host: Host, run: Run, gpus: tuple[Gpu, ...]) -> dict[str, str]:
+    """Return the cluster of hosts whose GPUs NVLink joins; only trays of such racks are asked."""
+    if not any(tray in gpu.name for gpu in gpus for tray in _TRAYS):
+        return {}
+    return known({"nvlink_cluster": run_tool(host, run, (TOOL, "-q"), parse_fabric) or ""})
 
 
 def _compat(host: Host, env: Mapping[str, str]) -> dict[str, str]:

@@ -352,3 +352,37 @@ def parse_list(text: str) -> tuple[Listed, ...]:
         elif gpu is not None or "GPU" in line:
             raise parse_error(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
     return tuple(found)
+
+
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
+"""The cluster of GPUs that NVLink joins inside one host only, such as an HGX H100."""
+
+
+def parse_fabric(text: str) -> str:
+    """Parse the fabric in the output of `nvidia-smi -q`: its cluster and clique, if all GPUs are ready in the same one.
+
+    GPUs of one cluster and clique reach each other over NVLink, also those of other hosts. Empty if they are in none,
+    or not ready. Source: NVIDIA, IMEX service guide for NVLink networks (State, Status, CliqueId, ClusterUUID).
+    """
+    fields: list[dict[str, str]] = []
+    depth = -1
+    for line in text.splitlines():
+        name, _, value = (part.strip() for part in line.partition(":"))
+        indent = len(line) - len(line.lstrip())
+        if name == "Fabric" and not value:
+            fields.append({})
+            depth = indent
+        elif depth >= 0 and name and indent <= depth:
+            depth = -1
+        elif depth >= 0 and value:
+            fields[-1].setdefault(name.lower(), value)
+    places = {_place(each) for each in fields}
+    return places.pop() if len(places) == 1 else ""
+
+
+def _place(fabric: Mapping[str, str]) -> str:
+    """Return one GPU's cluster and clique; empty if it is in none, or not ready."""
+    cluster, clique = fabric.get("clusteruuid", ""), fabric.get("cliqueid", "")
+    is_ready = fabric.get("state") == "Completed" and fabric.get("status", "Success") == "Success"
+    is_named = re.fullmatch(r"[0-9a-fA-F-]{36}", cluster) and clique.isdecimal() and cluster != _NO_CLUSTER
+    return f"{cluster}/{clique}" if is_ready and is_named else ""

@@ -247,6 +247,16 @@ def test_a_removed_flag_names_vllms_own_successor(flag: str, instead: str) -> No
     assert instead in error.hint
 
 
+def test_a_plugin_takes_float16_no_more_than_vllm_itself() -> None:
+    """Ascend 310P and A770: their own type is float16, and vLLM's list is only assumed for them."""
+    error = refused("--dtype", "float16", assumed="of a release", model_type="gemma2")
+
+    assert (error.code, "bfloat16 or float32" in error.message) == (REFUSED, True)
+    assert "--dtype float32" in error.hint
+    assert findings(plan("--dtype", "float16", assumed="of a release", model_type="qwen2")) == {}
+    assert "PLAN-150" in findings(plan(assumed="of a release", architecture="UnknownForCausalLM"))
+
+
 OWN_LAYERS = '{"method": "mtp", "num_speculative_tokens": 1}'
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
 

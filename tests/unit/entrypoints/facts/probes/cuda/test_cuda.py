@@ -9,7 +9,13 @@ import pytest
 
 from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.cuda import cuda
-from entrypoints.facts.probes.cuda.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
+from entrypoints.facts.probes.cuda.nvidia_smi import (
+    parse_fabric,
+    parse_list,
+    parse_query,
+    parse_table,
+    parse_topology,
+)
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
@@ -249,6 +255,50 @@ def test_an_old_driver_is_asked_for_fewer_columns(tmp_path: Path) -> None:
         tmp_path, {FULL: refused, OLD: refused, LEAST: sample("cuda/nvidia-smi-query.rtx4090-8x.csv.txt")}
     )
     assert (len(seen.devices), seen.devices[7].memory_total, host.failures) == (8, 24564 * MIB, [])
+
+
+CLUSTER = "5f2c1a7e-9d3b-4c8a-8e61-0b7d4f2a9c15"
+HGX = "00000000-0000-0000-0000-000000000000"
+
+
+def listed(*gpus: tuple[str, str, str]) -> str:
+    """Return a part of the output of `nvidia-smi -q`; each GPU has a state, a cluster and a clique."""
+    return "".join(
+        f"GPU 00000008:0{number}:00.0\n    Product Name                          : NVIDIA GB200\n    Fabric\n"
+        f"        State                             : {state}\n        Status                            : Success\n"
+        f"        CliqueId                          : {clique}\n        ClusterUUID                       : {cluster}\n"
+        "        Health\n            Bandwidth                     : Full\n    Processes\n"
+        "        State                             : None\n"
+        for number, (state, cluster, clique) in enumerate(gpus)
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "place"),
+    [
+        ([("Completed", CLUSTER, "32766")] * 4, f"{CLUSTER}/32766"),
+        ([("Completed", CLUSTER, "1"), ("Completed", CLUSTER, "2")], ""),
+        ([("In Progress", CLUSTER, "1")] * 2, ""),
+        ([("Completed", CLUSTER, "1"), ("In Progress", CLUSTER, "1")], ""),
+        ([("Completed", HGX, "0")] * 8, ""),
+        ([("N/A", "N/A", "N/A")] * 2, ""),
+        ([("Completed", "; reboot", "1")] * 2, ""),
+        ([], ""),
+    ],
+)
+def test_gpus_are_in_a_cluster_if_all_are_ready_in_the_same_clique(
+    gpus: list[tuple[str, str, str]], place: str
+) -> None:
+    assert parse_fabric(listed(*gpus)) == place
+
+
+@pytest.mark.parametrize(("name", "asked"), [("NVIDIA GB200", True), ("NVIDIA H100 80GB HBM3", False)])
+def test_only_trays_of_racks_are_asked_for_their_cluster(tmp_path: Path, name: str, asked: bool) -> None:
+    columns = f"index, name, uuid, memory.total [MiB], compute_cap\n0, {name}, GPU-1, 189471 MiB, 10.0\n"
+    seen, host = probe(tmp_path, {FULL: columns, "nvidia-smi -q": listed(("Completed", CLUSTER, "7"))})
+
+    assert seen.knobs.get("nvlink_cluster", "") == (f"{CLUSTER}/7" if asked else "")
+    assert host.failures == []
 
 
 def test_columns_and_table_complete_each_other(tmp_path: Path) -> None:
