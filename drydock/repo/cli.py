@@ -53,7 +53,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 WITH_AUTO = ("build", "run", "entrypoint")
 """Tasks whose --target may be auto."""
 NAMING_ROWS = ("compare --from", "compare --to")
-"""Tasks and options, beside --target, that take the name of a row."""
+"""Tasks and options, other than --target, that take the name of a row."""
 SHORT = {"-v": "--verbose"}
 """Short option → the long one. Each means the same in every task, as -h does."""
 

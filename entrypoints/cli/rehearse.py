@@ -28,7 +28,7 @@ UNCHECKED = ("weights", "tokenizer", "kernels", "KV cache", "memory")
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "rehearsal")
 _ARCHITECTURES = {"x86_64": "X86", "aarch64": "ARM", "ppc64le": "POWERPC", "s390x": "S390X", "riscv64": "RISCV"}
 """`uname -m` → vLLM's name. Source: vllm/platforms/interface.py, CpuArchEnum."""
-_BESIDE_CONFIG = ("hf_quant_config.json", "quantize_config.json", "generation_config.json", "preprocessor_config.json")
+_NEXT_TO_CONFIG = ("hf_quant_config.json", "quantize_config.json", "generation_config.json", "preprocessor_config.json")
 """Small files of a model's folder that vLLM reads while it makes its configuration."""
 _AT_MOST = 1 << 20
 """Bytes of such a file, and characters of one line of an answer."""
@@ -146,12 +146,12 @@ def write_model(model: ModelFacts, folder: str) -> None:
     os.mkdir(folder)
     name = "config.json" if {"model_type", "architectures"} & model.table.keys() else "params.json"
     replace(f"{folder}/{name}", json.dumps(_plain(model.table)))
-    for beside in _BESIDE_CONFIG if model.local else ():
+    for file_name in _NEXT_TO_CONFIG if model.local else ():
         try:
-            text = read_bounded(os.path.join(model.name, beside), _AT_MOST).decode()
+            text = read_bounded(os.path.join(model.name, file_name), _AT_MOST).decode()
         except (OSError, UnicodeDecodeError):  # most models have none; vLLM says what it misses
             continue
-        replace(f"{folder}/{beside}", text)
+        replace(f"{folder}/{file_name}", text)
 
 
 def _plain(value: Table | Any) -> Any:

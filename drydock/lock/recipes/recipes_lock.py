@@ -1,6 +1,6 @@
 """templates/recipes.lock.json and templates/recipes.json: the recipes that images get, as facts of one commit. IO.
 
-The lock has the hash of the facts, so that nobody edits them by hand; `./inv recipes` writes both.
+The lock has the hash of the facts, so that an edit by hand is found; `./inv recipes` writes both.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
 
 
 def _check_space(case: Case, layout: Layout, size: int, space: int) -> None:
-    """Raise DOES_NOT_FIT for a KV cache of the user's that exceeds the memory beside the weights.
+    """Raise DOES_NOT_FIT for a KV cache of the user's that exceeds the memory that the weights leave.
 
     vLLM ends after it has loaded the weights. Source: v1/worker/cpu_worker.py, determine_available_memory.
     """
