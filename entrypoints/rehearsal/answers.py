@@ -63,7 +63,7 @@ def answer_all(lines: Iterable[str], answers: TextIO) -> None:
     write({"phase": "is imported"})
     version, because = open_vllm(platform)
     gc.freeze()  # thousands of modules are never freed
-    gc.disable()  # a third of the time of a question otherwise
+    gc.disable()  # a collection visits all that was made, many times for one model
     for line in remaining:
         if because:
             answer = Answer(NOT_ASKED, version, because=because)
@@ -71,6 +71,7 @@ def answer_all(lines: Iterable[str], answers: TextIO) -> None:
             answer = answer_question(json.loads(line), version, lambda phase: write({"phase": phase}))
         write(answer._replace(seconds=round(time.monotonic() - started, 2))._asdict())
         gc.collect()
+        gc.freeze()  # what is left are modules: the next collection need not visit them
         started = time.monotonic()
 
 
@@ -89,9 +90,10 @@ def open_vllm(platform: Platform) -> tuple[str, str]:
     try:
         replace_before(minor, platform)
         import vllm.engine.arg_utils
+
+        replace_after(minor, platform)
     except Exception as error:  # noqa: BLE001 - as above
         return version, f"vLLM's platform {platform['kind']} cannot be opened here: {describe(error)[0]}"
-    replace_after(minor, platform)
     return version, ""
 
 
