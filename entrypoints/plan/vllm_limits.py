@@ -299,7 +299,7 @@ def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -
 
 
 def find_flag_refusals(lists: VllmLists, name: str, value: str | bool, *, dotted: bool = False) -> Iterator[str]:
-    """Yield why this vLLM would not take a flag that this user did not write, such as a recipe's; `dotted`: a key of it."""
+    """Yield why this vLLM would not take a flag of a recipe; `dotted`: a key of it."""
     flags = lists.own_or_assumed("flags")
     if flags is not None and name not in flags:
         yield "this vLLM has no such flag"
