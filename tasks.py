@@ -290,6 +290,21 @@ def upgrade(_: Context, write: bool = False, json: bool = False) -> None:
     upgrade_module.upgrade(here(), write=write, json=json)
 
 
+@verb(
+    help=JSON
+    | {
+        "from_": "REPOSITORY@COMMIT, a FOLDER of recipes, or FOLDER@COMMIT for a clone [default: drydock.yaml's]",
+        "hosts": "folder of recorded hosts whose plans are compared [default: those that come with drydock]",
+    }
+)
+def recipes(_: Context, from_: str = "", hosts: str = "", json: bool = False) -> None:
+    """Take the newest published recipes of vLLM, and show which plans of recorded hosts change."""
+    from drydock.repo import recipes as recipes_module
+
+    update = recipes_module.update_recipes(here(), from_, hosts)
+    emit(dumps(recipes_module.as_json(update, here())) if json else recipes_module.format_update(update, here()))
+
+
 @verb(help=TARGET | JSON | {"vllm": "first write this version of vLLM into the stack, such as 0.32.1"})
 def update(_: Context, target: str, vllm: str = "", json: bool = False) -> None:
     """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
@@ -456,7 +471,7 @@ def audit(
 
     trusted = tasks.ReferenceOptions((key, identity, issuer, trusted_root), unsigned, insecure, platform)
     if reference and (advisories or database):
-        tasks.reference_advisories(reference, trusted, database, ignore, json=json)
+        tasks.reference_advisories(here(), reference, trusted, database, ignore, json=json)
     elif reference:
         tasks.audit_reference(here(), reference, trusted, json=json)
     elif advisories or database:
@@ -471,7 +486,7 @@ def inspect(_: Context, reference: str, json: bool = False, insecure: bool = Fal
     """Show the contents, age, variant and attestations of an image in a registry."""
     from drydock.examine import tasks
 
-    emit(tasks.inspect(reference, json=json, insecure=insecure))
+    emit(tasks.inspect(here(), reference, json=json, insecure=insecure))
 
 
 @verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "platform to compare [default: first in common]"})
@@ -479,7 +494,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
     """Show the differences between two images in registries: packages, files, sizes, flags."""
     from drydock.examine import tasks
 
-    emit(tasks.diff(old, new, platform, json=json, insecure=insecure))
+    emit(tasks.diff(here(), old, new, platform, json=json, insecure=insecure))
 
 
 @verb(
@@ -763,6 +778,37 @@ def size(
 
 
 @verb(
+    iterable=["root"],
+    help=JSON
+    | {
+        "from_": "the row that the command is written for: variant id, alias or accelerator; or a version such as 0.18",
+        "to": "the row, or the version of vLLM, that it shall move to",
+        "command_file": "read the command from this text file, or from standard input with -, instead of after --",
+        "model": "folder on this machine with the model's config.json, if the command names another place",
+        "root": "recorded host on which both rows are planned; repeatable [default: the accelerator's]",
+        "all": "also list what changed between the two versions, whether this command has it or not",
+    },
+)
+def compare(
+    _: Context,
+    from_: str,
+    to: str,
+    command_file: str = "",
+    model: str = "",
+    root: Words = NONE,
+    all: bool = False,  # noqa: A002 - the option's name
+    json: bool = False,
+) -> None:
+    """Print what breaks for a vLLM command between two versions. The command follows --, and is never executed."""
+    from drydock.compare import comparison, tasks
+
+    command = tasks.read_command(after_dashes(), command_file)
+    tasks.report(
+        here(), comparison.ComparedCommand(from_, to, command, model, root), terminal_columns(), every=all, json=json
+    )
+
+
+@verb(
     iterable=["env", "volume"],
     help=OR_AUTO
     | {
@@ -877,9 +923,23 @@ def topology_init(
 @verb(
     name="plan",
     positional=["file"],
-    help=JSON | PLANNED | {"file": "a topology.yaml", "html": "also write a page with pictures to this file"},
+    help=JSON
+    | PLANNED
+    | {
+        "file": "a topology.yaml",
+        "html": "also write a page with pictures to this file",
+        "rehearse": "let the image's vLLM check the plan of each node here; exit with 14 if it refuses one",
+    },
 )
-def topology_plan(_: Context, file: str, model: str = "", target: str = "", html: str = "", json: bool = False) -> None:
+def topology_plan(
+    _: Context,
+    file: str,
+    model: str = "",
+    target: str = "",
+    html: str = "",
+    json: bool = False,
+    rehearse: bool = False,
+) -> None:
     """Print what each node of a topology runs, and why."""
     from drydock.topology import page
     from drydock.topology import tasks as topologies
@@ -889,6 +949,8 @@ def topology_plan(_: Context, file: str, model: str = "", target: str = "", html
         with unwritable(Path(html), "--html"):
             write_atomically(Path(html), page.page(made))
     emit(dumps(dump(made)) if json else topologies.as_text(made))
+    if rehearse:
+        sys.exit(topologies.report_rehearsal(here(), made, Path(file), model))
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | PLANNED | {"old": "topology.yaml, or its plan as JSON"})
@@ -1069,7 +1131,7 @@ def bench_plot(_: Context, folder: str, output: str = "bench.svg") -> None:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine, packages, topology, cluster or ci [default: the first four]",
+        "kind": "unit, golden, fuzz, engine, packages, topology, cluster, oracle or ci [default: the first four]",
         "all": "also run slow tests, every variant's stand-in and all rounds of fuzz tests, as CI does at night",
         "record": "with all engine tests, and write their results into images/VARIANT/proof.json",
         "installed": "test this checkout's wheel, installed in an environment of its own",
@@ -1183,8 +1245,8 @@ def release_files(
 
 
 namespace = Collection(
-    engine, doctor, matrix, images, size, init, fetch, render, update, upgrade, bake, build, verify, audit, publish,
-    inspect, diff, demo, entrypoint, run, prove,
+    engine, doctor, matrix, images, size, init, fetch, render, recipes, update, upgrade, bake, build, verify, audit,
+    publish, inspect, diff, demo, entrypoint, compare, run, prove,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     foundations=Collection(foundations, foundations_push), model=Collection(model, model_pull, model_push),
     project=Collection("project", project_push), ci=VERBS,

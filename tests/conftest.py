@@ -1,7 +1,7 @@
 """Counts tests by kind at the end of a run, and with --record-proof commits what they showed of each image.
 
 Kinds: unit, golden (compares with a committed file), fuzz (hundreds of cases a parser), engine (needs Docker), packages
-(gigabytes of real ones), machines (several servers; faults), cluster (a real Kubernetes).
+(gigabytes of real ones), machines (several servers; faults), cluster (a real Kubernetes), oracle (vLLM's own classes).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support import damage
 os.environ["LC_ALL"] = "C.UTF-8"
 """Findings in English, whatever the language of who runs the tests."""
 
-KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "pipelines", "engine")
+KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "oracle", "pipelines", "engine")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

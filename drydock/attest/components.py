@@ -13,6 +13,7 @@ from drydock.attest.contents import ENVIRONMENT, ImageContents, Package
 from drydock.attest.licences import Inventory
 from drydock.model.additions import Additions
 from drydock.model.locked import LockedDebianBase, LockedPlatform
+from drydock.model.published_recipes import RecipesLock
 from drydock.model.variant import Variant
 
 CERTIFICATES = ("usr/local/share/ca-certificates/", "etc/ssl/certs/", "etc/pki/ca-trust/")
@@ -89,6 +90,15 @@ def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
     if not isinstance(pins.base, LockedDebianBase) and pins.base.digest:
         found.append(Component("oci", pins.base.reference.rpartition(":")[0] or pins.base.reference, pins.base.digest))
     return tuple(found)
+
+
+def published_recipes(lock: RecipesLock | None) -> tuple[Component, ...]:
+    """Return the recipes whose facts are in the image, as a part with a licence of its own."""
+    if lock is None:
+        return ()
+    if lock.commit:
+        return (Component("git", "recipes", lock.commit, source=lock.repository, licence=lock.licence),)
+    return (Component("file", "recipes.json", "", sha256=lock.facts_sha256, licence=lock.licence),)
 
 
 def installed(contents: ImageContents, expected: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:

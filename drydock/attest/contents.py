@@ -48,7 +48,7 @@ CONVERSIONS = "opt/drydock/conversions/"
 OWN = ("opt/drydock/entrypoints/", CONVERSIONS)
 """Folders that only drydock writes to."""
 OWN_FILES = frozenset(
-    {f"opt/drydock/{name}" for name in ("profile.json", "failures.json", "vllm.json", "environment.json")}
+    {f"opt/drydock/{name}.json" for name in ("profile", "failures", "recipes", "vllm", "environment")}
     | {f"opt/venv/bin/{name}" for name in ("activate", "activate.csh", "activate.fish", "Activate.ps1")}
     | {"opt/venv/pyvenv.cfg"}
 )

@@ -13,6 +13,7 @@ from drydock.build.job import ATTACHED, Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
 from drydock.lock import lockfile, proof
+from drydock.lock.recipes import recipes_lock
 from drydock.model.record import dump
 from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
@@ -79,6 +80,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
     parts = (
         *components.installed(found, components.locked(job.variant, pins), inventory),
         *components.ingredients(pins),
+        *components.published_recipes(recipes_lock.read_lock(job.project)),
     )
     statement = provenance.statement(job, layout, manifest.digest, subject, os.environ)
     return (

@@ -22,6 +22,7 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import LFS_HINT, dumps, is_lfs_pointer, read_bounded
 from drydock.core.project import Project
 from drydock.lock import lockfile as locks
+from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import Lock
 from drydock.model.record import dump, part
 from drydock.model.variant import Profile, ResolvedServing, Supplied, Variant
@@ -67,7 +68,12 @@ def check(project: Project, variant: Variant, lock: Lock) -> None:
 def image_files(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return the files with what the entrypoint knows; they are not committed. Raises InputError."""
     failures = failures_text(project, variant.accelerator)
-    return {PROFILE: profile_text(variant).encode(), FAILURES: failures.encode()}
+    recipes = recipes_lock.read_facts(project)
+    return {
+        PROFILE: profile_text(variant).encode(),
+        FAILURES: failures.encode(),
+        recipes_lock.FILE: recipes.encode(),
+    }
 
 
 def profile_text(variant: Variant) -> str:

@@ -38,6 +38,7 @@ from drydock.core.files import disk_full, dumps, loads, make_folder, unwritable
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs.store import Store
+from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record, dump
 from drydock.publish import push
@@ -233,6 +234,7 @@ def _repository_files(project: Project, variants: Collection[str]) -> list[Path]
     for variant in matrix.read_matrix(project):
         if variant.id in variants:
             found.update(matrix.stack_files(project, variant))
+    found.update(path for name in (recipes_lock.LOCK, recipes_lock.FACTS) if (path := project / name).is_file())
     return [*project.each(MATRIX), *sorted(found)]
 
 

@@ -5,9 +5,10 @@ Only read_matrix and the functions named _read do IO. All problems of a stage ar
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +25,12 @@ from drydock.config.rows import MATRIX, own_rows, read_rows
 from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
-from drydock.core.project import Project
+from drydock.core.project import LOWEST, Project
 from drydock.model.additions import Additions
 from drydock.model.bases import Base, DebianBase
 from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
-from drydock.model.record import IDENTIFIER, part
+from drydock.model.record import IDENTIFIER, Setting, part
 from drydock.model.running import Run
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import (
@@ -44,7 +45,7 @@ from drydock.model.variant import (
     Threshold,
     Variant,
 )
-from entrypoints.core.settings_precedence import ACCELERATOR, STACK, VARIANT, cascade
+from entrypoints.core.settings_precedence import ACCELERATOR, OWN_STACK, OWN_VARIANT, STACK, VARIANT, cascade
 
 HOST = "templates/host.yaml"
 ACCELERATORS = "templates/*/accelerator.yaml"
@@ -85,7 +86,9 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
     every = settings.additions if settings else Additions()
     taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(project, settings.rows, matrix)
     return tuple(
-        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every)
+        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every).model_copy(
+            update={"settings": _settings(project, name, row, files, accelerators, document)}
+        )
         for name, row in sorted(matrix.variants.items())
         if name in taken
     )
@@ -637,7 +640,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator, e
             "run": _run(stack.run or accelerator.run or Run(), thresholds),
             "caches": {**accelerator.caches, **stack.caches},
             "thresholds": thresholds,
-            "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
+            "settings": (),
             "epoch": matrix.epoch,
             "inherits": row.inherits.rpartition("/")[2] if row.inherits else None,
             "recommended": (*stack.recommended, *row.recommended),
@@ -666,9 +669,50 @@ def _transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:
     return next((each for each in (*stack.kv_transfer, *accelerator.kv_transfer) if each.fits(version)), None)
 
 
-def _settings(*holders: tuple[str, Accelerator | Stack | MatrixRow]) -> tuple[ResolvedSetting, ...]:
-    chosen = cascade((origin, {**holder.env, **holder.serve}) for origin, holder in holders)
-    return tuple(
-        ResolvedSetting(setting=name, origin=choice.origin, **dict(choice.value))
-        for name, choice in sorted(chosen.items())
+def _settings(
+    project: Project,
+    name: str,
+    row: MatrixRow,
+    files: Mapping[str, StackFile],
+    accelerators: Mapping[str, Accelerator],
+    document: YamlDocument,
+) -> tuple[ResolvedSetting, ...]:
+    """Return the settings of a row. What a project wrote has an origin of its own, which is stronger."""
+    line, _ = lineage(row.stack, files)
+    accelerator, stack = accelerators[files[row.stack].accelerator], _merge([files[it] for it in reversed(line)])
+    is_own_stack = functools.partial(_is_in_own_stack, project, [files[it] for it in line])
+    is_own_row = functools.partial(_is_in_own_row, project, document, name)
+    layers = (
+        (ACCELERATOR, _stated(accelerator)),
+        *_divided(_stated(stack), STACK, OWN_STACK, is_own_stack),
+        *_divided(_stated(row), VARIANT, OWN_VARIANT, is_own_row),
     )
+    return tuple(
+        ResolvedSetting(setting=setting, origin=choice.origin, **dict(choice.value))
+        for setting, choice in sorted(cascade(layers).items())
+    )
+
+
+def _stated(holder: Accelerator | Stack | MatrixRow) -> dict[str, Setting]:
+    return {**holder.env, **holder.serve}
+
+
+def _divided(
+    settings: Mapping[str, Setting], origin: str, own_origin: str, is_own: Callable[[str], bool]
+) -> Iterator[tuple[str, dict[str, Setting]]]:
+    """Yield the settings of drydock, then those that a project wrote."""
+    yield origin, {name: setting for name, setting in settings.items() if not is_own(name)}
+    yield own_origin, {name: setting for name, setting in settings.items() if is_own(name)}
+
+
+def _is_in_own_stack(project: Project, nearest_first: Sequence[StackFile], setting: str) -> bool:
+    """Return whether the nearest stack that has a setting is a project's, and not drydock's."""
+    holders = (file for file in nearest_first if setting in file.stack.env or setting in file.stack.serve)
+    return bool(project.below) and next(holders).layer != LOWEST
+
+
+def _is_in_own_row(project: Project, document: YamlDocument, row: str, setting: str) -> bool:
+    """Return whether a project wrote a setting of a row, and not drydock."""
+    key = "serve" if setting.startswith("-") else "env"
+    place = document.places.get(("variants", row, key, setting))
+    return bool(project.below) and project.owner_of(project.root / (place.file if place else "")) != LOWEST

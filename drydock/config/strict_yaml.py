@@ -76,10 +76,22 @@ def read_yaml(path: Path, name: str) -> YamlDocument:
 
 def parse_yaml(text: str, name: str) -> YamlDocument:
     """Parse one document. Raises InputError with all problems of its values."""
+    return _parse(text, name, _Reader)
+
+
+def parse_texts(text: str, name: str) -> YamlDocument:
+    """Parse a document of others, who need not quote dates and versions: every value is the text that it looks like.
+
+    Raises InputError as `parse_yaml` does, but for no value.
+    """
+    return _parse(text, name, _TextReader)
+
+
+def _parse(text: str, name: str, kind: type[_Reader]) -> YamlDocument:
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
     try:
-        reader = _Reader(name, text)
+        reader = kind(name, text)
         data = reader.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -216,3 +228,15 @@ class _Reader:
     def _complain(self, path: KeyPath, event: Any, message: str) -> None:
         mark = event.start_mark
         self.problems.append(locate(self.name, path, f"{message} (line {mark.line + 1}, column {mark.column + 1})"))
+
+
+class _TextReader(_Reader):
+    """Takes every key and value as text, whatever YAML would read it as."""
+
+    def _key(self, path: KeyPath, event: Any, first: Mapping[str, int]) -> str:
+        if type(event) is yaml.ScalarEvent and not event.anchor and not event.tag and event.value not in first:
+            return str(event.value)
+        return super()._key(path, event, first)
+
+    def _scalar(self, path: KeyPath, event: Any) -> Any:  # noqa: ARG002 - as in the class above
+        return event.value

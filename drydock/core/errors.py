@@ -135,6 +135,12 @@ class LicenceError(DrydockError):
     code = 14
 
 
+class BlockedError(DrydockError):
+    """`compare`: the other version of vLLM refuses the command, as an image does with the same exit code."""
+
+    code = 14
+
+
 class DriftError(DrydockError):
     """Locking again would give a different lock."""
 
@@ -143,6 +149,12 @@ class DriftError(DrydockError):
 
 class NotAskedError(DrydockError):
     """Neither drift nor a vulnerability was found, but not everything could be checked."""
+
+    code = 16
+
+
+class UncertainError(DrydockError):
+    """`compare` found nothing that breaks, but cannot tell of every part of the command."""
 
     code = 16
 
@@ -169,6 +181,12 @@ class PreflightError(DrydockError):
     """A machine of a topology is not as its plan needs it."""
 
     code = 20
+
+
+class ManualError(DrydockError):
+    """`compare`: a person must change the command for the other version of vLLM, or decide what it shall mean."""
+
+    code = 21
 
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)

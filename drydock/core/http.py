@@ -161,9 +161,12 @@ def pause_before_retry(
     server: str,
     wait: Callable[[float], object] | None = None,
 ) -> None:
-    """Wait as long as the server asks for, else longer after each failure: `pause` seconds at first, with jitter."""
+    """Wait as long as the server asks for, at least longer after each failure: `pause` seconds at first, with jitter.
+
+    A date has whole seconds and comes from another clock: it may be over before the server is ready.
+    """
     seconds = pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-    seconds = min(error.pause if error.pause is not None else seconds, LONGEST_PAUSE)
+    seconds = min(max(error.pause or 0.0, seconds), LONGEST_PAUSE)
     if seconds > NOTICEABLE_PAUSE:
         log(f"{server}: {error}; retrying in {seconds:.0f} s")
     (wait or time.sleep)(seconds)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import ssl
 import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 
@@ -82,9 +84,10 @@ def check_proxy(proxy: str, env: Mapping[str, str]) -> None:
     """Check that requests can use a proxy. Raises NetworkSettingsError."""
     scheme, separator, _ = proxy.partition("://")
     scheme = scheme.lower()
-    if not separator or scheme in ("http", "https"):
+    is_http = not separator or scheme in ("http", "https")
+    if not proxy or (is_http and _has_host(proxy if separator else f"http://{proxy}")):
         return
-    if not scheme.startswith("socks"):
+    if is_http or not scheme.startswith("socks"):
         problem, advice = "expected an http:// or https:// address of a proxy", ""
     elif scheme not in SOCKS_SCHEMES:
         problem, advice = "names no version of SOCKS", "write socks5h://HOST:PORT"
@@ -94,6 +97,15 @@ def check_proxy(proxy: str, env: Mapping[str, str]) -> None:
     else:
         return
     raise _refuse_setting(proxy, problem, PROXY_VARIABLES, env, advice)
+
+
+def _has_host(url: str) -> bool:
+    """Tell whether requests can find a host in the address of a proxy, and a port if it has one."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", url.strip())
+    except ValueError:
+        return False
 
 
 def _refuse_setting(

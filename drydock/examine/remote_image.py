@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import docker.errors
 
 from drydock.build.job import OWN, STAND_INS
+from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import EngineError, InputError, RegistryError
+from drydock.core.project import Project
 from drydock.engine import loading
 from drydock.engine.connection import connect_engine
 from drydock.inputs import indexes
@@ -120,10 +122,35 @@ def is_local_name(text: str) -> bool:
         return True
     if "/" in text:
         return False
+    return loading.LABEL in _read_local_labels(text)
+
+
+def refuse_row_name(project: Project, text: str) -> None:
+    """Raise InputError for a name that `--target` takes, before anything is asked: docker reads it as one of its own.
+
+    Raises TargetError for a row that is retired, or an accelerator without a default row.
+    """
+    name = re.split("[:@]", text)[0]
+    variants = read_matrix(project)
+    if not any(name in (row.id, row.accelerator, *row.aliases, *row.replaces) for row in variants):
+        return
+    variant = find(variants, name)
+    local, publish = f"{OWN}{variant.id}", f"`./inv publish --target {name}` puts it into a registry"
+    if _read_local_labels(local):
+        problem, hint = f"its image {local} is in this machine's engine", f"`docker image inspect {local}` shows it"
+    else:
+        problem, hint = "it has no image on this machine", f"`./inv build --target {name}` makes it"
+    expected = "expected an image in a registry: HOST/REPOSITORY[:TAG]"
+    raise InputError(f"{text}: the row {variant.id} of the matrix, {expected}; {problem}", hint=f"{hint}; {publish}")
+
+
+def _read_local_labels(name: str) -> Mapping[str, str]:
+    """Return the labels of an image in this machine's engine; none if it is not there, or there is no engine."""
     try:
-        return loading.LABEL in connect_engine().images.get(text).labels
-    except (docker.errors.DockerException, EngineError):  # no such image, or no engine
-        return False
+        labels: Mapping[str, str] = connect_engine().images.get(name).labels
+    except (docker.errors.DockerException, EngineError):
+        return {}
+    return labels
 
 
 def _tags(repository: Repository) -> str:

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from drydock.model.variant import Variant
 
 
-def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> str:
+def inspect(project: Project, reference: str, *, json: bool = False, insecure: bool = False) -> str:
     """Return the contents of an image and its attached documents."""
     from drydock.examine import image
+    from drydock.examine.remote_image import refuse_row_name
 
+    refuse_row_name(project, reference)
     found = image.inspect(reference, insecure=insecure)
     return dumps(dump(found)) if json else image.report(found)
 
@@ -66,7 +68,7 @@ def audit_reference(project: Project, reference: str, options: ReferenceOptions,
     """
     from drydock.examine import audit
 
-    image, platforms, _ = _open_trusted(reference, options)
+    image, platforms, _ = _open_trusted(project, reference, options)
     results = [audit.examine_published(project, image, platform) for platform in platforms]
     text = "".join(map(audit.report, results))
     emit(dumps({"images": [dump(result) for result in results]}) if json else text)
@@ -75,7 +77,13 @@ def audit_reference(project: Project, reference: str, options: ReferenceOptions,
 
 
 def reference_advisories(
-    reference: str, options: ReferenceOptions, databases: Sequence[str], ignored: Sequence[str], *, json: bool
+    project: Project,
+    reference: str,
+    options: ReferenceOptions,
+    databases: Sequence[str],
+    ignored: Sequence[str],
+    *,
+    json: bool,
 ) -> None:
     """Print the known vulnerabilities of what the bill of materials of an image in a registry lists.
 
@@ -83,16 +91,19 @@ def reference_advisories(
     """
     from drydock.examine.advisories import bill, find
 
-    find.audit(bill.read_listed(*_open_trusted(reference, options)), databases, ignored, json=json)
+    find.audit(bill.read_listed(*_open_trusted(project, reference, options)), databases, ignored, json=json)
 
 
-def _open_trusted(reference: str, options: ReferenceOptions) -> tuple[Image, tuple[str, ...], Signatures]:
+def _open_trusted(
+    project: Project, reference: str, options: ReferenceOptions
+) -> tuple[Image, tuple[str, ...], Signatures]:
     """Return an image whose signatures are valid, and those of the chosen platforms."""
     from drydock.attest.signing import trust_of
-    from drydock.examine.remote_image import choose_platforms, open_image
+    from drydock.examine.remote_image import choose_platforms, open_image, refuse_row_name
     from drydock.examine.signatures import Signatures, require_trust
     from drydock.oci.reference import parse
 
+    refuse_row_name(project, reference)
     trust = trust_of(options.trust_in, insecure=options.insecure)
     require_trust(trust, "audit", unsigned=options.unsigned)
     signatures = Signatures(trust, parse(reference))
@@ -104,10 +115,15 @@ def _open_trusted(reference: str, options: ReferenceOptions) -> tuple[Image, tup
     return image, platforms, signatures
 
 
-def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
+def diff(
+    project: Project, old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False
+) -> str:
     """Return the changes between two images."""
     from drydock.examine import image_diff
+    from drydock.examine.remote_image import refuse_row_name
 
+    for reference in (old, new):
+        refuse_row_name(project, reference)
     found = image_diff.diff(old, new, platform=platform, insecure=insecure)
     return dumps(dump(found)) if json else image_diff.report(found)
 
@@ -141,10 +157,12 @@ def verify(project: Project, reference: str, options: VerifyOptions, *, json: bo
     Raises InputError, also if nothing says whose signatures count; UntrustedError or NotReproducibleError.
     """
     from drydock.examine import admission, verify_published
+    from drydock.examine.remote_image import refuse_row_name
     from drydock.examine.signatures import require_trust
 
     if options.policy:
         return admission.policy(options.policy, reference, options.trust.key)
+    refuse_row_name(project, reference)
     require_trust(options.trust, "verify", unsigned=options.unsigned)
     found = verify_published.verify_reference(project, reference, options)
     return dumps(dump(found)) if json else verify_published.report(found)

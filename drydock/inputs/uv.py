@@ -47,6 +47,10 @@ WHEEL_HINT = (
     "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
     "wheel, or build a wheel and put it into a folder of pip's find-links"
 )
+YANKED_HINT = (
+    "its publisher withdrew this version (PEP 592): name another one; to take it nevertheless, name it with `==` in the"
+    " stack's `requirements`, also where another package requires it"
+)
 
 
 class Environment(NamedTuple):
@@ -203,7 +207,9 @@ def failed_index(message: str) -> str:
 
 
 def _hint(message: str) -> str:
-    """Return the hint for a distribution without a fitting wheel, or for one that no index has."""
+    """Return the hint for a yanked version, a distribution without a fitting wheel, or one that no index has."""
+    if "was yanked" in message:
+        return YANKED_HINT
     return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", message) else INDEX_HINT
 
 

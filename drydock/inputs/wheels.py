@@ -36,6 +36,7 @@ from drydock.inputs.wheel_contents import (
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
+from entrypoints.core.text import one_line
 
 MACHINES = {
     "linux/amd64": "x86_64",
@@ -84,7 +85,7 @@ def resolve_wheels(
     chosen = choose(_resolve(request, target, indexes, env), target)
     for wheel in chosen:
         if wheel.yanked is not None:
-            reason = f": {wheel.yanked}" if wheel.yanked else ", without a reason"
+            reason = f": {one_line(wheel.yanked)}" if wheel.yanked else ", without a reason"
             log(f"warning: {wheel.name} {wheel.version} was yanked{reason} ({wheel.filename}); name another version")
     server_access = access(indexes, env)
     pins = _pinned(chosen, store, server_access)

@@ -10,6 +10,7 @@ until its image is built, the list of the release with its version is assumed.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import tarfile
 import zipfile
@@ -26,6 +27,7 @@ from drydock.core.files import dumps, loads
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
 from drydock.lock.lockfile import path_of, read_previous
+from drydock.lock.vllm_details import VllmDetails, read_details
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
@@ -49,6 +51,22 @@ class VllmLists(Record):
     """SHA-256 → name of each file in which exactly this was read."""
     lists: Mapping[str, Any]
     """Name of a list → its entries, as read_vllm.py describes them."""
+
+
+class StoredDetails(Record):
+    """templates/vllm/details/DISTRIBUTION-VERSION.json: what `compare` knows of one version in addition."""
+
+    files: Mapping[str, str]
+    """SHA-256 → name of the file in which this was read."""
+    details: VllmDetails
+
+
+class ReadVersion(NamedTuple):
+    """What was read of a row's vLLM, or of the release that it is assumed to be like."""
+
+    record: VllmLists
+    assumed: str
+    """Why these lists are those of a release and not of the row's own vLLM; empty if they are its own."""
 
 
 class KnownLists(NamedTuple):
@@ -79,20 +97,37 @@ def _locked_wheels(lock: Lock, distribution: str) -> dict[str, LockedWheel]:
     }
 
 
-def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: str) -> KnownLists | None:
-    """Return what is known of a row's vLLM; None if nothing is. Raises StaleError for a damaged file."""
+def details_path(project: Project, distribution: str, version: str) -> Path:
+    """Return the path of the details of a version."""
+    return project / f"{FOLDER}/details/{distribution}-{version}.json"
+
+
+def find_version(project: Project, variant: Variant, lock: Lock | None, platform: str) -> ReadVersion | None:
+    """Return what was read of a row's vLLM, or of its release; None if neither was. Raises StaleError for damage."""
     wheel = locked_vllm(variant, lock).get(platform) if lock else None
-    if lock and wheel:
+    if wheel:
         known = read_lists(lists_path(project, wheel.name, wheel.version))
         if known and wheel.sha256 in known.files and _is_built_in(variant, known.lists):
-            optional = read_program(project).OPTIONAL
-            lists = {**known.lists, **_model_types(project, lock, platform)}
-            return KnownLists(_with_packages(lists, variant, lock.platforms[platform], optional), "")
+            return ReadVersion(known, "")
     release = read_lists(lists_path(project, RELEASE, variant.vllm.version))
     if release is None:
         return None
-    shared = {name: release.lists[name] for name in NEVER_EXTENDED if name in release.lists}
-    return KnownLists(shared, f"of vLLM's release {release.version}: {variant.vllm.origin}")
+    return ReadVersion(release, f"of vLLM's release {release.version}: {variant.vllm.origin}")
+
+
+def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: str) -> KnownLists | None:
+    """Return what is known of a row's vLLM; None if nothing is. Raises StaleError for a damaged file."""
+    found = find_version(project, variant, lock, platform)
+    if found is None:
+        return None
+    if lock and not found.assumed:
+        optional = read_program(project).OPTIONAL
+        lists = {**found.record.lists, **_model_types(project, lock, platform)}
+        return KnownLists(_with_packages(lists, variant, lock.platforms[platform], optional), "")
+    of_release = found.record.lists
+    shared = {name: of_release[name] for name in NEVER_EXTENDED if name in of_release}
+    shared |= {f"{name}_of_release": of_release[name] for name in OFTEN_EXTENDED if name in of_release}
+    return KnownLists(shared, found.assumed)
 
 
 def _model_types(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
@@ -106,6 +141,8 @@ NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
+OFTEN_EXTENDED = ("flags", "variables")
+"""Lists to which forks add. What a recipe sets is left out if the release does not have it."""
 PLATFORM_NAMES = {"habana": "hpu"}
 """Accelerator → vLLM's name of its platform, where that differs."""
 
@@ -140,6 +177,20 @@ def read_lists(path: Path) -> VllmLists | None:
     return _parse_lists(path, path.read_bytes()) if path.is_file() else None
 
 
+def read_stored_details(project: Project, record: VllmLists) -> VllmDetails | None:
+    """Read the details of a version; None without a file, or with one of other files. Raises StaleError."""
+    path = details_path(project, record.distribution, record.version)
+    if not path.is_file():
+        return None
+    try:
+        stored = StoredDetails.model_validate(loads(path.read_bytes()))
+    except ValueError as error:
+        raise StaleError(
+            f"{path}: invalid details of vLLM: {error}", hint="remove the file and run ./inv lock"
+        ) from error
+    return stored.details if stored.files.keys() & record.files.keys() else None
+
+
 def update_lists(
     project: Project, variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ, store: Store | None = None
 ) -> list[Path]:
@@ -170,41 +221,70 @@ def _update_from_wheel(
 ) -> Path | None:
     path = lists_path(project, wheel.name, wheel.version)
     known = read_lists(path)
-    if known and wheel.sha256 in known.files:
+    is_read = details_path(project, wheel.name, wheel.version).is_file() or wheel.name == TRANSFORMERS
+    if known and wheel.sha256 in known.files and is_read:
         return None
     from drydock.inputs.wheels import environment, fetch_wheels  # noqa: PLC0415 - reading lists needs no server
 
     target = environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
-    program, file = read_program(project), store.path(wheel.sha256)
     if wheel.name == TRANSFORMERS:
-        lists = {"transformers_types": program.read_model_types(file) or []}
-    else:
-        lists = program.read_package(file)
-    return _write(project, wheel, lists, known)
+        types = read_program(project).read_model_types(store.path(wheel.sha256)) or []
+        return _write_lists(project, wheel, {"transformers_types": types})
+    return write_version(project, wheel, store.path(wheel.sha256))
 
 
 def _update_from_release(project: Project, variant: Variant, store: Store, env: Mapping[str, str]) -> Path | None:
     """Read the source distribution of the release, whose lists are assumed."""
-    if lists_path(project, RELEASE, variant.vllm.version).is_file():
+    version = variant.vllm.version
+    if all(path(project, RELEASE, version).is_file() for path in (lists_path, details_path)):
         return None
     from drydock.inputs.wheels import environment, fetch_sdists, resolve_sdist  # noqa: PLC0415 - as above
 
     target = environment("3.12", variant.platforms[0], variant.base)
-    sdist = resolve_sdist(f"{RELEASE}=={variant.vllm.version}", target, store, env)
+    sdist = resolve_sdist(f"{RELEASE}=={version}", target, store, env)
     fetch_sdists([sdist], target, store, env)
-    lists = read_program(project).read_package(store.path(sdist.sha256))
-    return _write(project, sdist, lists, None)
+    return write_version(project, sdist, store.path(sdist.sha256))
 
 
-def _write(project: Project, file: LockedWheel, lists: Mapping[str, Any], known: VllmLists | None) -> Path | None:
-    """Write the lists of a version; another file in which the same was read is added to it."""
+def write_version(project: Project, file: LockedWheel, path: Path) -> Path | None:
+    """Write what a file says of its version; another file in which the same was read is added to it.
+
+    Return the file with the lists, or else with the details, if it changed.
+    """
+    stored = StoredDetails(files={file.sha256: file.filename}, details=read_details(read_program(project), path))
+    content = stored.model_dump(mode="json", exclude_defaults=True)
+    changed = project.write(f"{FOLDER}/details/{file.name}-{file.version}.json", dump_by_line(content))
+    return _write_lists(project, file, read_program(project).read_package(path)) or changed
+
+
+def _write_lists(project: Project, file: LockedWheel, lists: Mapping[str, Any]) -> Path | None:
+    known = read_lists(lists_path(project, file.name, file.version))
     same = known is not None and known.lists == lists
     files = {**(known.files if known and same else {}), file.sha256: file.filename}
     if known and not same:
         log(f"{file.filename}: says something else of itself than {', '.join(known.files.values())}, which it replaces")
     record = VllmLists(distribution=file.name, version=file.version, files=files, lists=lists)
     return project.write(f"{FOLDER}/{file.name}-{file.version}.json", dumps(dump(record)))
+
+
+def dump_by_line(content: Mapping[str, Any]) -> str:
+    """Return JSON with a line for each flag, class and variable: a difference shows which, and no file is long."""
+    parts = []
+    for name, items in content["details"].items():
+        if isinstance(items, list):
+            parts.append(f"{json.dumps(name)}: [\n" + ",\n".join(map(_one_line, items)) + "\n]")
+        elif isinstance(items, dict):
+            lines = (f"{json.dumps(key)}: {_one_line(value)}" for key, value in sorted(items.items()))
+            parts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}")
+        else:
+            parts.append(f"{json.dumps(name)}: {json.dumps(items)}")
+    details = ",\n".join(parts)
+    return f'{{"files": {_one_line(content["files"])},\n"details": {{\n{details}\n}}}}\n'
+
+
+def _one_line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def read_program(project: Project) -> ModuleType:
@@ -225,6 +305,12 @@ def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> di
             for name in sorted({*lists.get(kind, ())} - {*known.lists.get(kind, ())}):
                 rows.setdefault(name, []).append(row)
     return rows
+
+
+def find_versions(project: Project, variant: Variant) -> dict[str, str]:
+    """Return row → version of vLLM, of the rows of the same accelerator that serve."""
+    rows = (row for row in read_matrix(project) if row.accelerator == variant.accelerator and row.serves)
+    return {row.id: row.vllm.version for row in rows}
 
 
 @lru_cache(maxsize=16)

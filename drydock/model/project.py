@@ -37,6 +37,9 @@ class ProjectFile(Record):
     foundations: OneLine = Field(
         default="", description="Optional: host and repository that `build` pulls foundations from."
     )
+    recipes: OneLine = ""
+    """Where `./inv recipes` takes published recipes from: https://HOST/PATH, or a folder of the project with models/.
+    `none`: the project's images have none."""
     mirrors: RelativePath | None = None
     """A mirrors.yaml of the project, used where DRYDOCK_MIRRORS names none."""
     defaults: ProjectDefaults = ProjectDefaults()

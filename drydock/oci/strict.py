@@ -115,12 +115,12 @@ def read_config(data: bytes, where: str) -> dict[str, Any]:
 
 
 def is_index(data: bytes, declared: str) -> bool:
-    """Tell whether bytes are meant as an index: by their declared type, or by the type in them if that is empty."""
+    """Tell whether bytes are meant as an index, by their declared type or by the type in them."""
     try:
-        content = {} if declared else loads(data)
+        content = loads(data)
     except ValueError:
-        return False
-    return (declared or (content.get("mediaType") if isinstance(content, dict) else "")) in INDEXES
+        content = None
+    return declared in INDEXES or (isinstance(content, dict) and content.get("mediaType") in INDEXES)
 
 
 def not_image(content: Mapping[str, Any]) -> str:

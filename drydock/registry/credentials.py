@@ -29,6 +29,7 @@ LARGEST = 1 << 20
 """Bytes of docker's configuration."""
 HELPER_TIMEOUT = 60
 """Seconds; a helper may ask a cloud service."""
+FILE_HINT = "correct it as JSON; or remove it, and run `docker login`, which writes it"
 LOGIN_HINT = "run `docker login` again; it writes this file"
 TOKEN_USER = "<token>"  # noqa: S105 - the user name that marks an identity token
 NOT_FOUND = ("credentials not found", "no credentials", "could not be found")
@@ -130,11 +131,13 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _object(data: str | bytes, where: str) -> dict[str, Any]:
     """Return a configuration with its keys in lower case, as Go compares them; an empty one has none."""
     try:
-        config = loads(data) if data.strip() else {}
+        config = loads(data) if data.strip() else None
     except ValueError as error:
-        raise CredentialsError(f"{where}: invalid docker configuration: {type(error).__name__}") from error
+        raise CredentialsError(f"{where}: invalid docker configuration: {error}", hint=FILE_HINT) from error
+    if config is None:  # Go reads null as nothing
+        return {}
     if not isinstance(config, dict):
-        raise CredentialsError(f"{where}: expected a JSON object, found {type(config).__name__}")
+        raise CredentialsError(f"{where}: expected a JSON object, found {type(config).__name__}", hint=FILE_HINT)
     return {name.lower(): value for name, value in config.items()}
 
 

@@ -29,12 +29,19 @@ LARGEST_LIST = 64 << 20
 """Bytes of all pages of a list."""
 MOST_PAGES = 1000
 """Pages of a list; each has up to a thousand tags or referrers."""
+STORED = (200, 201, 202, 204)
+"""Answers to a manifest that was put. The specification names 201; docker accepts any success."""
 PUT_ATTEMPTS = 4
 """Attempts to put a manifest before a refusal is final."""
 REFERRER_ATTEMPTS = 6
 """Attempts to write a list of referrers while other clients change it."""
-NO_REFERRERS_API = (400, 404, 405, 406, 501)
-"""Answers of registries without a referrers API. The specification names 404, Artifactory answers 406, others 400."""
+NO_REFERRERS_API = (*(status for status in range(400, 500) if status not in (401, 403, 407, 408, 425, 429)), 501)
+"""Answers of registries without a referrers API. The specification names 404, Artifactory answers 406, others 400 or
+what a proxy before them says. Not those that credentials or another attempt would change."""
+NO_ARTIFACTS_HINT = (
+    "signatures and documents need a registry that takes artifacts of OCI 1.1 (manifests with `subject`) and, if it"
+    " lists no referrers, an index under the tag `sha256-…`"
+)
 IMMUTABLE_HINT = (
     "if all tags of this repository are immutable, exclude `sha256-*` there, under which registries without a referrers"
     " API list signatures and documents, and the channels, which move"
@@ -155,12 +162,12 @@ class Manifests:
         """
         for failures in range(1, PUT_ATTEMPTS):
             try:
-                return self.client.request(request, (201,))
+                return self.client.request(request, STORED)
             except RefusedError as refused:
                 if refused.status not in (400, 404):
                     raise
                 self.client.pause(failures, TransientRequestError(str(refused)))
-        return self.client.request(request, (201,))
+        return self.client.request(request, STORED)
 
     def tags(self) -> tuple[str, ...]:
         """Return the repository's tags, sorted; none if the repository does not exist."""
@@ -171,8 +178,14 @@ class Manifests:
 
     def refer(self, manifest: Manifest) -> None:
         """Put a manifest that has a `subject`, and ensure that the subject's referrers list it."""
-        if self.push(manifest):
-            return
+        try:
+            if not self.push(manifest):
+                self._list_under_tag(manifest)
+        except RefusedError as refused:
+            raise RegistryError(*refused.problems, hint=refused.hint or NO_ARTIFACTS_HINT) from refused
+
+    def _list_under_tag(self, manifest: Manifest) -> None:
+        """Add a manifest to the list under its subject's fallback tag, unless it is there."""
         content = manifest.content
         entry = {**manifest.descriptor(), "artifactType": content.get("artifactType") or content["config"]["mediaType"]}
         if content.get("annotations"):

@@ -35,10 +35,12 @@ from drydock.repo import version
 from drydock.repo.task_helpers import print_errors
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "doctor", "engine"),
+    "Get an image": ("build", "run", "demo", "matrix", "images", "size", "entrypoint", "compare", "doctor",
+                     "engine"),
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render",
                                   "topology.check", "topology.up", "topology.verify", "topology.down"),
-    "Change what is in it": ("init", "lock", "lock.diff", "update", "upgrade", "fetch", "render", "bake"),
+    "Change what is in it": ("init", "lock", "lock.diff", "recipes", "update", "upgrade", "fetch", "render",
+                             "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "foundations", "foundations.push", "project.push", "bundle", "bundle.load",
                 "model.pull", "model.push"),
@@ -50,6 +52,8 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 
 WITH_AUTO = ("build", "run", "entrypoint")
 """Tasks whose --target may be auto."""
+NAMING_ROWS = ("compare --from", "compare --to")
+"""Tasks and options, beside --target, that take the name of a row."""
 SHORT = {"-v": "--verbose"}
 """Short option → the long one. Each means the same in every task, as -h does."""
 
@@ -86,7 +90,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "matrix --proof": TIERS,
     "run --format": ("docker", "compose", "k8s", "quadlet", "apptainer"),
     "demo --topology": ("2p1d",),
-    "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster", "ci"),
+    "test --kind": ("unit", "golden", "fuzz", "engine", "packages", "topology", "cluster", "oracle", "ci"),
     "release.files --upload": ("github", "gitlab"),
     "topology.init --shape": ("1p1d", "2p1d"),
     "topology.render --format": (*_FORMATS, "kubernetes", "disaggregatedset", "slurm", "ranktable"),
@@ -305,7 +309,7 @@ def _explained(error: ParseError) -> str:
     missing = [argument.name for argument in context.missing_positional_args] if context else []
     if not (context and missing):
         return f"{error}\n\nhint: ./inv lists the tasks, ./inv TASK --help the options of one"
-    lacking = " and ".join(f"--{name}" for name in missing)
+    lacking = " and ".join(f"--{str(name).rstrip('_')}" for name in missing)
     targets = "; ./inv matrix lists the targets" if "target" in missing else ""
     return f"{_shown(context)} requires {lacking}\n\nhint: ./inv {_shown(context)} --help{targets}"
 
@@ -368,7 +372,8 @@ def _summary(tasks: Collection, name: str) -> str:
 def help_of(tasks: Collection, context: ParserContext) -> str:
     """Return the usage of a task, what it does and its options."""
     shown = _shown(context)
-    required = "".join(f" --{argument.name} {placeholder(argument)}" for argument in context.positional_args)
+    words = [f"--{str(argument.name).rstrip('_')} {placeholder(argument)}" for argument in context.positional_args]
+    required = "".join(f" {word}" for word in words)
     required = " --target TARGET" if context.name in CHOOSING else required
     lines = [f"Usage: ./inv {shown}{required} [OPTIONS]", "", tasks[str(context.name)].__doc__ or ""]
     options = {flag: argument for flag, argument in context.flags.items() if flag.startswith("--")}
@@ -381,7 +386,7 @@ def help_of(tasks: Collection, context: ParserContext) -> str:
 
 def placeholder(argument: Argument) -> str:
     """Return what stands for an option's value; empty if it takes none."""
-    return str(argument.name).upper().replace("-", "_") if argument.takes_value else ""
+    return str(argument.name).rstrip("_").upper().replace("-", "_") if argument.takes_value else ""
 
 
 def _described(name: str, text: str, width: int) -> str:
@@ -396,7 +401,11 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
     *_, named = ("", *(word for word in _joined(before, contexts) if word in contexts))
     option = before[-1] if before else ""
     found: Iterable[str]
-    if option == "--target" or (named in MANY and not last.startswith("-") and f"{named} {option}" not in VALUES):
+    if (
+        f"{named} {option}" in NAMING_ROWS
+        or option == "--target"
+        or (named in MANY and not last.startswith("-") and f"{named} {option}" not in VALUES)
+    ):
         listed, comma, _ = last.rpartition(",") if named in CHOOSING else ("", "", last)
         found = {f"{listed}{comma}{word}" for word in _targets() | ({"auto"} if named in WITH_AUTO else set())}
     elif named and option in contexts[named].flags and contexts[named].flags[option].takes_value:

@@ -52,7 +52,7 @@ IMAGE_OTHERS = {
     "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING, RUNAI_STREAMER_S3_UNSIGNED": (
         "how [a bucket](run.md#a-model-in-a-bucket) is read"
     ),
-    "REQUESTS_CA_BUNDLE, SSL_CERT_FILE": "certificate authorities to trust",
+    "REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE": "certificate authorities to trust",
     "OMP_NUM_THREADS, PATH, PYTHONPATH, TMPDIR": "as usual; `fabric` and the programs that drydock starts get them",
     "NO_COLOR, TERM": "whether the output has colours",
     "ROCR_VISIBLE_DEVICES, TPU_ACCELERATOR_TYPE, ZE_FLAT_DEVICE_HIERARCHY": "which devices a driver shows, and how",

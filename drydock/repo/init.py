@@ -41,6 +41,7 @@ schema: 1
 name: "{name}"
 rows: all # of drydock's rows; or [cuda13.0-vllm0.33, …]. Your own rows are in matrix.yaml
 # registry: registry.example/vllm # where `publish` pushes to
+# recipes: none # or https://HOST/PATH, or a folder with models/: where `recipes` takes vLLM's published recipes from
 # mirrors: mirrors.yaml # of registries, git hosts and package indexes, for everyone who builds this project
 additions: {{}} # what every image gets, drydock's rows too, in place of {{}}:
   # certificates: certificates # folder with NAME.crt files: authorities that the image trusts

@@ -24,10 +24,11 @@ KINDS = {
     "unit": "not golden and not fuzz and not engine and not machines and not pipelines",
     "golden": "golden",
     "fuzz": "fuzz",
-    "engine": "engine and not packages and not cluster",
+    "engine": "engine and not packages and not cluster and not oracle",
     "packages": "packages",
     "topology": "machines",
     "cluster": "cluster",
+    "oracle": "oracle",
     "ci": "pipelines",
 }
 """Kind of test → pytest's marker expression."""
@@ -35,7 +36,7 @@ USUAL = {"": "not engine and not machines and not pipelines", "engine": KINDS["e
 """What runs without --kind: all that needs no engine, then the engine's."""
 USUAL_ELSEWHERE = f"{KINDS['unit']} and not slow and not checkout"
 """What runs with another Python without --all."""
-WITH_ENGINE = ("engine", "packages", "topology", "cluster", "ci")
+WITH_ENGINE = ("engine", "packages", "topology", "cluster", "oracle", "ci")
 ENGINE_GROUPS = 3
 """Groups of engine tests that may run side by side (tests/support/groups.py)."""
 

@@ -13,10 +13,13 @@ from drydock.run.machine import Machine
 
 HOSTS_FLAG = "--nnodes"
 """vLLM's flag for the number of hosts of one server."""
+EXPERT_FLAG = "--enable-expert-parallel"
+TENSOR_FLAGS, PIPELINE_FLAGS = ("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp")
 
 
 def extended(run: Run, cards: int, arguments: Sequence[str], machine: Machine, *, native: bool) -> tuple[Run, str]:
     """Return the record with what this container needs in addition, and a remark, empty without one."""
+    cards = min(cards, _ranks(arguments) or cards)
     options = [more for more in run.more if cards >= more.cards and _hosts(arguments) >= more.hosts]
     known = [more for more in options if not more.pci or (native and not machine.pci.isdisjoint(more.pci))]
     unknown = [more for more in options if more.pci and not native]
@@ -26,8 +29,23 @@ def extended(run: Run, cards: int, arguments: Sequence[str], machine: Machine, *
 
 
 def _hosts(arguments: Sequence[str]) -> int:
-    text = access.value_of(arguments, HOSTS_FLAG) or "1"
-    return int(text) if text.isdecimal() else 1
+    return _number(arguments, HOSTS_FLAG) or 1
+
+
+def _ranks(arguments: Sequence[str]) -> int:
+    """Return how many cards compute together, if the user sets it; else 0. One card by itself needs no links.
+
+    Experts are spread over the cards of all engines.
+    """
+    if any(word.partition("=")[0] == EXPERT_FLAG for argument in arguments for word in argument.split()):
+        return 0
+    tensor = next(filter(None, (_number(arguments, name) for name in TENSOR_FLAGS)), 0)
+    return tensor * next(filter(None, (_number(arguments, name) for name in PIPELINE_FLAGS)), 1)
+
+
+def _number(arguments: Sequence[str], name: str) -> int:
+    text = access.value_of(arguments, name) or ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else 0  # noqa: PLR2004 - more than any host
 
 
 def _with(run: Run, more: More) -> Run:

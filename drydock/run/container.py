@@ -18,7 +18,7 @@ from drydock.model.record import Record
 from drydock.model.running import MODELS, Run, Word
 from drydock.model.variant import Engines, Variant
 from drydock.oci.reference import shown
-from drydock.run import access, conditional_options, device_files, user_options
+from drydock.run import access, conditional_options, device_files, recorded_host, user_options
 from drydock.run.machine import Machine
 from drydock.run.modules import VARIABLE as MODULES_VARIABLE
 from drydock.run.modules import ChosenModules, choose_modules
@@ -190,21 +190,25 @@ class Container(Record):
 
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
-    native = is_native(variant.run, machine)
     verb, words = user_options.split_verb(request.arguments)
     serves = verb == user_options.SERVE
-    chosen = _chosen_modules(variant, request, machine)
-    wanted = chosen.devices if chosen else _chosen(variant, request)
-    numbers = device_files.numbers(variant.run, machine, wanted)
+    recorded = recorded_host.is_for_recorded_host(verb, words)
+    files = tuple(Bind(**file._asdict()) for file in recorded_host.find_files(words)) if recorded else ()
+    needed = recorded_host.without_devices(variant.run) if recorded else variant.run
+    native = is_native(needed, machine)
+    chosen = None if recorded else _chosen_modules(variant, request, machine)
+    wanted = chosen.devices if chosen else None if recorded else _chosen(variant, request)
+    numbers = device_files.numbers(needed, machine, wanted)
     count = len(chosen.numbers if chosen else numbers)
-    run, unknown = conditional_options.extended(variant.run, count, words, machine, native=native)
+    run, unknown = conditional_options.extended(needed, count, words, machine, native=native)
     network = user_options.parse_network(request.network) or _value(run.network)
     address = _address(request, network)
     devices, lacking = device_files.devices(run, machine, wanted, native=native)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model) if request.model else (None, "")
     variables = user_options.parse_variables(request.env)
-    volumes = tuple(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes)
+    volumes = (*files, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
+    words = tuple(recorded_host.name_in_container(words)) if recorded else words
     server = name_of(request.name or variant.id)
     groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
     beyond = (*(chosen.absent if chosen else ()), *device_files.beyond(run, machine, wanted))
@@ -243,7 +247,9 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         ipc=_value(run.ipc),
         network=network,
         user=_value(run.user),
-        env=_digest(request.image) | {name: text_of(setting.value) for name, setting in run.env.items()},
+        env=_digest(request.image)
+        | {name: text_of(setting.value) for name, setting in run.env.items()}
+        | (recorded_host.variables() if recorded else {}),
         given={**variables.given, **modules},
         named=variables.named,
         volumes=volumes,

@@ -17,6 +17,7 @@ from typing import Any
 
 from drydock.build import render
 from drydock.build.job import choose_platform
+from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import HostError, InputError
 from drydock.core.files import dumps
@@ -27,6 +28,7 @@ from drydock.lock import lockfile, vllm_lists
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
+from drydock.run.recorded_host import CONFIGURATIONS, KNOWN_MODELS
 from drydock.run.user_options import parse_variables
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
@@ -35,11 +37,8 @@ WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "version", "help")
 PROFILE = "DRYDOCK_PROFILE"
 """Variable with the path of the image's profile."""
 
-KNOWN_MODELS = "DRYDOCK_KNOWN_MODELS"
-"""Variable with the path of the configurations that drydock knows by hub id, for models that no hub answers for."""
 HUB_CACHES = "DRYDOCK_HUB_CACHES"
 """Variable with the folders of this machine where hubs' models lie, with colons between."""
-CONFIGURATIONS = Path(__file__).with_name("configurations.json")
 
 PASSED = ("PATH", "LD_LIBRARY_PATH", "LC_ALL", "LC_MESSAGES", "LANG", API_KEY, *FROM_THE_SHELL, "DRYDOCK_INSECURE_HUB")
 """Variables of the shell that the entrypoint gets, with proxies: what `run` passes, the locale, and vendors' own.
@@ -82,7 +81,11 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     if known is None:
         return {}
     rows = vllm_lists.find_other_rows(project, variant, known)
-    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, "rows": rows}).encode()}
+    named = {row for names in rows.values() for row in names}
+    platforms = {each.id: each.platforms for each in read_matrix(project) if each.id in named}
+    versions = vllm_lists.find_versions(project, variant)
+    others = {"rows": rows, "row_platforms": platforms, "versions": versions}
+    return {vllm_lists.FILE: dumps({**known.lists, "assumed": known.assumed, **others}).encode()}
 
 
 def _hub_caches(env: Mapping[str, str]) -> list[str]:

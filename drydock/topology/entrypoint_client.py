@@ -14,14 +14,14 @@ from drydock.core.project import Project
 from drydock.inputs import model_images
 from drydock.inputs.others import OCI
 from drydock.model.variant import Variant
-from drydock.run import entrypoint
+from drydock.run import entrypoint, recorded_host
 from drydock.run.container import BUCKETS
 
 _HUB = ("HF_", "HUGGING", "MODELSCOPE_")
 """How variables begin that say where models are downloaded from, where they are kept, and with which token."""
 _OF_THIS_MACHINE = frozenset(
-    {entrypoint.PROFILE, entrypoint.KNOWN_MODELS, entrypoint.HUB_CACHES, "HOME", "XDG_CACHE_HOME"}
-    | {"REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "TRANSFORMERS_OFFLINE"}
+    {entrypoint.PROFILE, recorded_host.KNOWN_MODELS, entrypoint.HUB_CACHES, "HOME", "XDG_CACHE_HOME"}
+    | {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "TRANSFORMERS_OFFLINE"}
 )
 """Other variables by which the entrypoint finds the image's profile and the hub: entrypoints/model/hub.py."""
 

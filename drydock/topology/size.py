@@ -78,7 +78,7 @@ class Capacity(NamedTuple):
     """Why it is not served."""
     is_too_small: bool = False
     """Whether it is not served because the model does not fit the memory."""
-    count: int = 0
+    device_count: int = 0
     """Devices of one machine; 0 if it has none."""
     memory: int = 0
     """Bytes of memory of one machine's devices, or of the machine if it has none."""
@@ -121,7 +121,7 @@ def _cost(row: Capacity) -> tuple[bool, int, bool, int, int, str]:
 
     A machine without devices computes on its processors, which is slower: it comes after the others.
     """
-    return (not row.hosts, row.hosts, not row.count, row.count, -row.requests, row.machine)
+    return (not row.hosts, row.hosts, not row.device_count, row.device_count, -row.requests, row.machine)
 
 
 def _size(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity:
@@ -133,7 +133,7 @@ def _size(project: Project, machine: Recorded, words: Sequence[str]) -> Capacity
     facts = entrypoint.ask(project, machine.variant, "facts", str(machine.path))
     memory = sum(device["memory_total"] or 0 for device in facts["devices"]) or facts["memory"]["total"]
     empty = Capacity(machine.name, devices(facts), machine.variant.id)
-    return size_of(empty._replace(count=len(facts["devices"]), memory=memory), ask)
+    return size_of(empty._replace(device_count=len(facts["devices"]), memory=memory), ask)
 
 
 def size_of(empty: Capacity, ask: Ask) -> Capacity:

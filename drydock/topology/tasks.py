@@ -16,7 +16,8 @@ from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.run import auto
 from drydock.run.container import check_bucket
-from drydock.topology import init
+from drydock.run.engine import Here
+from drydock.topology import init, rehearsal
 from drydock.topology.entrypoint_client import Entrypoint, model_folder
 from drydock.topology.plan import Images, plan
 from drydock.topology.plan_model import Because, Rank, TopologyPlan, read_plan
@@ -109,6 +110,15 @@ def _digests(project: Project, variant: Variant) -> list[str]:
     if not path.is_file():
         return []
     return [each.image.digest for _, each in sorted(lockfile.read_lock(path).platforms.items()) if each.image]
+
+
+def report_rehearsal(project: Project, made: TopologyPlan, file: Path, model: str) -> int:
+    """Print what vLLM says of each node's plan; return the exit code. Raises InputError, HostError, EngineError."""
+    answers = []
+    for answer in rehearsal.rehearse(project, made, file, model, Here(project)):
+        log(rehearsal.as_text(answer))
+        answers.append(answer)
+    return rehearsal.REFUSED if any(answer.outcome == "refused" for answer in answers) else 0
 
 
 # --- what is printed ------------------------------------------------------------------------------------------------

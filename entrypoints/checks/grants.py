@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import evaluate, notice, tell, unread
+from entrypoints.checks.causes import tell_unread
+from entrypoints.checks.findings import evaluate, notice, tell
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding, Limits, Notice
@@ -17,6 +18,9 @@ from entrypoints.facts.probes.common.system import CAPABILITIES
 
 USUAL_SHM = 64 * MIB
 """Docker's default without --shm-size and --ipc."""
+
+FREE_SHM = 1 * GIB
+"""What ranks and NCCL need at least (NCCL troubleshooting guide: --shm-size=1g)."""
 
 _NAMED = 4
 """How many failures of the probe the error names; `check` shows all."""
@@ -28,7 +32,7 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
     """Return every finding: unreadable facts, the profile's checks, and what the container lacks."""
     known = profile.get("findings") or {}
     return (
-        *(tell(known, each) for each in unread(facts)),
+        *tell_unread(profile, facts),
         *evaluate(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
         *(tell(known, each) for each in missing(profile.get("run") or {}, facts)),
     )
@@ -37,7 +41,7 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
 def missing(run: Run, facts: Facts) -> tuple[Notice, ...]:
     """Return a notice for each thing of the record that the container lacks."""
     run = _whole(run, facts)
-    kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _security, _user)
+    kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _left_files, _security, _user)
     return tuple(finding for kind in kinds for finding in kind(run, facts))
 
 
@@ -187,6 +191,17 @@ def _shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
         if shm.total < needed:
             expected = f"at least {needed / GIB:.1f} GiB"
             yield notice("RUN-005", found, expected, **_values(word, f"--shm-size {word['value']}"))
+
+
+def _left_files(run: Run, facts: Facts) -> Iterable[Notice]:
+    """Yield a notice if /dev/shm is large enough and full: a server that was killed leaves its files there."""
+    shm = facts.mounts.get("shm")
+    if not (run.get("ipc") or run.get("shm")) or not shm or not shm.exists or shm.total <= USUAL_SHM:
+        return
+    needed = min(FREE_SHM, shm.total // 2)
+    if shm.free < needed:
+        found = f"{shm.free // MIB} MiB free of {shm.total / GIB:.1f} GiB in {shm.path}"
+        yield notice("RUN-009", found, f"at least {needed / GIB:.1f} GiB free")
 
 
 def parse_size(text: str) -> int:

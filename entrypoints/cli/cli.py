@@ -132,7 +132,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
         return _diff(arguments)
     profile = _profile_to_read(arguments, env)
     try:
-        facts, _, plan = _plan_for(arguments, env, profile)
+        facts, model, plan = _plan_for(arguments, env, profile)
     except EntrypointError as error:
         if arguments.html and error.code == DOES_NOT_FIT:
             _write_refusal(arguments, env, profile, error)
@@ -141,11 +141,31 @@ def _plan(arguments: Arguments, env: Env) -> int:
         from entrypoints.cli.page import plan_page
 
         _write("--html", arguments.html, plan_page(profile["variant"], facts, plan))
-    if arguments.options.json:
+    as_data = arguments.options.json
+    if as_data and not arguments.rehearse:
         emit_json(as_json(plan))
-    elif arguments.html != "-":
+    elif not as_data and arguments.html != "-":
         emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan)}")
         say(findings_text(worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
+    return _rehearse(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
+
+
+def _rehearse(arguments: Arguments, env: Env, profile: Mapping[str, Any], facts: Any, planned: tuple[Any, Any]) -> int:
+    """Let vLLM check a model's plan; print what it said, with --json the plan too. Raises REFUSED, HOST."""
+    from entrypoints.cli import rehearse
+    from entrypoints.core.records import to_json
+    from entrypoints.plan.plan import as_json
+    from entrypoints.serve.launch import environment
+
+    model, plan = planned
+    case = rehearse.Case(profile, facts, model, plan, bool(arguments.root), arguments.rehearse_seconds)
+    rehearsal = rehearse.rehearse(case, environment(plan, env), say)
+    if arguments.options.json:
+        emit_json({**as_json(plan), "rehearsal": to_json(rehearsal)})
+    elif rehearsal.outcome != rehearse.REFUSES:
+        emit(rehearse.as_text(rehearsal))
+    if rehearsal.outcome == rehearse.REFUSES:
+        raise rehearse.as_refusal(rehearsal)
     return OK
 
 
@@ -180,6 +200,10 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.model.revision import read_revision
     from entrypoints.model.template import own_template
     from entrypoints.plan.plan import command
+    from entrypoints.plan.recipe_attempts import apply_recipe
+    from entrypoints.plan.recipe_file import FILE as RECIPES
+    from entrypoints.plan.recipe_file import NOTHING, read_facts
+    from entrypoints.plan.recipes import choose_recipe
     from entrypoints.request.speculative import parse_drafting
     from entrypoints.request.vllm_flags import parse_given
 
@@ -192,6 +216,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
+    profile = _with_causes(profile, facts, arguments, env)
     hub_env = _hub_environment(env, facts, profile) | ({USE_MODELSCOPE: "True"} if given.modelscope else {})
     hub = parse_hub(hub_env, given.flag(REVISION), given.flag(DOWNLOAD_DIR))
     if hub.modelscope:
@@ -205,7 +230,9 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     model = read_model(name, loads, hub, profile["converted_name"], instead, bucket)
     template = own_template(given.flag(CHAT_TEMPLATE) or "") or model.template
     model = model._replace(revision=model.revision or read_revision(name, hub), template=template)
-    drafting, draft = parse_drafting(given), None
+    published = NOTHING if arguments.recipe.off else read_facts(image_file(env, RECIPES), model)
+    given = given._replace(recipe=choose_recipe(profile, facts, model, given, published, arguments.recipe))
+    drafting, draft = parse_drafting(apply_recipe(given.recipe, given)), None
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)
         draft = read_model(drafting.model, loads, draft_hub, instead=instead._replace(file=""), bucket=bucket)
@@ -302,6 +329,7 @@ def _check(arguments: Arguments, env: Env) -> int:
 
     profile = _profile_to_read(arguments, env)
     facts, host, _ = _probe(arguments, env, profile)
+    profile = _with_causes(profile, facts, arguments, env)
     findings = (*examine(profile, facts), *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:
         from entrypoints.checks.fixes import script
@@ -401,6 +429,16 @@ def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
         host = Host()
     commands = Commands(host)
     return probe(host, commands, profile, env), host, commands
+
+
+def _with_causes(profile: Mapping[str, Any], facts: Any, arguments: Arguments, env: Env) -> dict[str, Any]:
+    """Return the profile with what `explain` knows, if a probe failed; a start without failures does not read it."""
+    if not facts.failures:
+        return {**profile}
+    from entrypoints.checks.symptoms import with_failures
+
+    known = _read_image_file(env, "failures.json") or {}
+    return _to_read(with_failures(read_profile(env), known), arguments, env)
 
 
 def _health(arguments: Arguments, env: Env) -> int:

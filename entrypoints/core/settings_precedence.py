@@ -1,7 +1,8 @@
 """Precedence of settings, the same on the build side and the image side. Pure.
 
-default → accelerator → stack → variant → decision → recommendation → environment → command line. The
-later layer wins. The values it overrides are kept, so that each value can be traced to its origin.
+default → accelerator → stack → variant → decision → recipe → the project's own stack and variant → recommendation →
+environment → command line. The later layer wins. The values it overrides are kept, so that each value can be traced to
+its origin.
 """
 
 from __future__ import annotations
@@ -14,11 +15,19 @@ ACCELERATOR = "accelerator"
 STACK = "stack"
 VARIANT = "variant"
 DECISION = "decision"
+RECIPE = "recipe"
+"""A published recipe of vLLM for the model."""
+OWN_STACK, OWN_VARIANT = "project's stack", "project's variant"
+"""A stack or a row that a project wrote itself, and not drydock: it knows its own machines better than a recipe."""
+OWN = (OWN_STACK, OWN_VARIANT)
 RECOMMENDATION = "recommendation"
 ENVIRONMENT = "environment"
 COMMAND_LINE = "command line"
 
-ORDER = (DEFAULT, ACCELERATOR, STACK, VARIANT, DECISION, RECOMMENDATION, ENVIRONMENT, COMMAND_LINE)
+ORDER = (
+    *(DEFAULT, ACCELERATOR, STACK, VARIANT, DECISION, RECIPE, *OWN),
+    *(RECOMMENDATION, ENVIRONMENT, COMMAND_LINE),
+)
 """Every origin, weakest first."""
 
 

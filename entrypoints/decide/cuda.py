@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
+from entrypoints.core.errors import REFUSED, EntrypointError
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.parallelism.offload import SHARED
-from entrypoints.decide.records import Decision
+from entrypoints.decide.records import Decision, gib
 from entrypoints.facts.derived import derive
+from entrypoints.facts.probes.cuda.gpu_models import is_unified
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
+from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NUMA, OPTIMIZATION
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -29,11 +31,17 @@ ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
 _FP4 = ("modelopt_fp4", "nvfp4")
 _PAIR = 2
+SPARSE = "sparse-attention"
+"""What --vllm-accepts names to overrule the check of it."""
+_CARDS = {"9": "H100, H200, GH200", "10": "B200, B300, GB200", "12": "RTX PRO 6000, RTX 5090, GB10"}
+"""First number of a compute capability → cards of it. Source: NVIDIA, CUDA GPU compute capability."""
+_NEWEST_MAJOR = "12"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Choose every setting that the user did not set. Raises the errors of `fit`."""
     case = Case(profile, _usable(facts), model, given)
+    _check_sparse_attention(case)
     dtype = choose_dtype(case)
     fit_result = fit(case.facts, model, given, beside_adapters(rules(case, dtype), given, profile["vllm"]))
     values = {
@@ -44,6 +52,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **choose_batches(case, fit_result),
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
+        **choose_eager(case, fit_result),
     }
     return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
 
@@ -58,6 +67,22 @@ def _usable(facts: Facts) -> Facts:
         return facts._replace(devices=whole_gpus)
     largest = max(instances, key=lambda device: (device.memory_total or 0, -device.number))
     return facts._replace(devices=(largest,))
+
+
+def _check_sparse_attention(case: Case) -> None:
+    """Raise REFUSED if vLLM has no kernel of the model's sparse latent attention for any of the GPUs."""
+    geometry, majors = case.model.geometry, case.thresholds.words("sparse_attention_on")
+    found = {device.architecture for device in case.facts.devices}
+    if geometry is None or not (geometry.sparse and geometry.latent) or SPARSE in case.given.accepted:
+        return
+    if not found or "" in found or {architecture.partition(".")[0] for architecture in found} & {*majors}:
+        return
+    needed = ", ".join(f"{major}.x ({_CARDS.get(major, '')})" for major in majors)
+    message = f"{case.model.name}: vLLM {case.profile['vllm']} has no kernel of sparse latent attention for compute"
+    hint = f"use GPUs of {needed}, or a dense model; --vllm-accepts {SPARSE} starts it all the same"
+    if _NEWEST_MAJOR not in majors:
+        hint = f"{hint}; vLLM since 0.24 takes {_NEWEST_MAJOR}.x too (--target cuda)"
+    raise EntrypointError(REFUSED, f"{message} capability {', '.join(sorted(found))}", hint)
 
 
 def rules(case: Case, dtype: Value) -> Rules:
@@ -82,8 +107,13 @@ def rules(case: Case, dtype: Value) -> Rules:
 
 
 def _has_unified_memory(facts: Facts) -> bool:
-    """Return whether the GPUs share the host's memory (GB10, Jetson): nvidia-smi lists them without a memory size."""
-    return all(device.architecture and device.memory_total is None for device in facts.devices)
+    """Return whether the GPUs share the host's memory (GB10, Jetson): nvidia-smi lists them without a memory size.
+
+    Another GPU without a size is one that the tool may not read, as in a pod with a MIG instance.
+    """
+    return all(
+        device.architecture and is_unified(device.name) and device.memory_total is None for device in facts.devices
+    )
 
 
 # --- type -----------------------------------------------------------------------------------------------------------
@@ -223,6 +253,23 @@ def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
         return {}
     because = f"vLLM's custom all-reduce over more than two GPUs needs NVLink; these have {', '.join(sorted(kinds))}"
     return {ALL_REDUCE: Value(value=True, because=because, instead=("enabled: vLLM disables it with a warning",))}
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------
+
+
+def choose_eager(case: Case, fit_result: Fit) -> dict[str, Value]:
+    """Capture no graphs on a small GPU that weights fill: what is left is worth more as KV cache."""
+    numbers = case.thresholds
+    if any(name in case.given.flags for name in (EAGER, GRAPHS, OPTIMIZATION)):
+        return {}
+    limit, share = numbers.bytes("eager_device_gib"), numbers.number("eager_weights_share")
+    full = [use for use in fit_result.uses if use.total <= limit and use.weights > share * use.total]
+    if not full:
+        return {}
+    held = f"weights take {full[0].weights / full[0].total:.0%} of {gib(full[0].total)}"
+    because = f"{held}: graphs would take a part of the rest, and capturing them can run out of memory"
+    return {EAGER: Value(value=True, because=because, instead=("not set: faster decoding, if graphs fit too",))}
 
 
 # --- notices --------------------------------------------------------------------------------------------------------

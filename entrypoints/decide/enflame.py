@@ -132,9 +132,8 @@ def _bad_quantisation(case: EnflameCase) -> Iterator[Problem]:
 def _bad_pair(case: EnflameCase) -> Iterator[Problem]:
     for table in case.schemes if _is_listed(case) else ():
         if not case.lists(table):
-            supported = " or ".join(heading for name, heading in _SCHEMES.items() if case.lists(name))
             found = f"{case.model.architecture} in {_SCHEMES[table]}"
-            yield "not supported by the vendor", found, supported, f"see {TABLE}"
+            yield "not supported by the vendor", found, _validated(case), f"see {TABLE}"
 
 
 _FLOATS = {
@@ -171,6 +170,11 @@ def choose_dtype(case: EnflameCase) -> Value:
     if not _is_listed(case):
         unlisted = case.model.architecture or "this model"
         return Value("float16", f"the vendor's usual type; {TABLE} does not contain {unlisted}")
+    return _validated_type(case)
+
+
+def _validated_type(case: EnflameCase) -> Value:
+    """Choose the stored type if it is validated, else the other one if that is, else the stored one."""
     own = {"half": "float16"}.get(case.model.dtype, case.model.dtype)
     if own in _FLOATS and case.lists(own):
         because = f"{TABLE}: {case.model.architecture} is validated in {_SCHEMES[own]}, the model's stored type"
@@ -178,8 +182,16 @@ def choose_dtype(case: EnflameCase) -> Value:
     if case.lists("float16"):
         because = f"{TABLE}: {case.model.architecture} is validated in FP16, the type that the vendor serves in"
         return Value("float16", because)
-    because = f"{TABLE}: {case.model.architecture} is validated in BF16, not in FP16"
-    return Value("bfloat16", because, ("float16: not validated by the vendor",))
+    if case.lists("bfloat16"):
+        because = f"{TABLE}: {case.model.architecture} is validated in BF16, not in FP16"
+        return Value("bfloat16", because, ("float16: not validated by the vendor",))
+    because = f"{TABLE}: {case.model.architecture} is validated in {_validated(case)}, not in FP16 or BF16"
+    return Value(own if own in _FLOATS else "float16", because)
+
+
+def _validated(case: EnflameCase) -> str:
+    """Return the headings of the vendor's tables that contain the architecture."""
+    return " or ".join(heading for name, heading in _SCHEMES.items() if case.lists(name))
 
 
 def _method(case: EnflameCase) -> dict[str, Value]:
@@ -228,13 +240,9 @@ def _exchange(case: EnflameCase) -> dict[str, Value]:
 
 def _notices(case: EnflameCase) -> Iterator[Notice]:
     """Yield notices about the user's settings that are kept, and about what the vendor has not validated."""
-    model, given = case.model, case.given
-    if model.architecture and not _is_listed(case):
-        yield notice("GCU-031", model.architecture, "one of the list")
-    dtype = {"half": "float16"}.get(given.flag("--dtype") or "", given.flag("--dtype"))
-    if dtype in ("float16", "bfloat16") and not case.methods and _is_listed(case) and not case.lists(dtype):
-        better = str(choose_dtype(case).value)
-        yield notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
+    if case.model.architecture and not _is_listed(case):
+        yield notice("GCU-031", case.model.architecture, "one of the list")
+    yield from _type_notices(case)
     yield from _cache_notices(case)
     yield from _required_notices(case)
 
@@ -248,11 +256,24 @@ def _required_notices(case: EnflameCase) -> Iterator[Notice]:
     stack = {item["setting"]: str(item["value"]) for item in case.profile["settings"]}
     device, backend, method = case.given.flag(DEVICE), case.given.variable(BACKEND), case.given.variable(METHOD)
     if device not in (None, "gcu"):
-        yield notice("GCU-036", f"{DEVICE} {device}", "gcu")
+        yield notice("GCU-039", f"{DEVICE} {device}", "gcu")
     if backend and BACKEND in stack and backend.upper() != stack[BACKEND]:
         yield notice("GCU-037", f"{BACKEND}={backend}", stack[BACKEND])
     if method not in (None, "spawn"):
         yield notice("GCU-038", f"{METHOD}={method}", "spawn")
+
+
+def _type_notices(case: EnflameCase) -> Iterator[Notice]:
+    """Yield a notice if the vendor has not validated the model in the type that serves it, whoever chose it."""
+    stated = case.given.flag("--dtype") or ""
+    dtype = {"half": "float16"}.get(stated, stated) or str(choose_dtype(case).value)
+    if dtype not in _FLOATS or case.methods or not _is_listed(case) or case.lists(dtype):
+        return
+    better = next((name for name in _FLOATS if case.lists(name)), "")
+    if better:
+        yield notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
+    else:
+        yield notice("GCU-036", f"{case.model.architecture} in {dtype}", _validated(case), scheme=_validated(case))
 
 
 def _cache_notices(case: EnflameCase) -> Iterator[Notice]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
@@ -28,6 +28,12 @@ ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
 """HIP reads this variable too; vLLM refuses to start if the two differ (platforms/rocm.py)."""
 AITER = "VLLM_ROCM_USE_AITER"
 CK = "VLLM_USE_TRITON_FLASH_ATTN"
+COUNTED = "apu_memory_mib"
+"""Fact: the memory that the kernel counts as that of a GPU which is part of the processor."""
+_RAISE_LIMIT = (
+    "raise the GPU's memory in the firmware (UMA frame buffer size); or boot Linux 6.10 or later, which counts shared"
+    " memory (GTT), and raise ttm.pages_limit on its command line, in pages of 4 KiB: 96 GiB are 25165824"
+)
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
@@ -38,7 +44,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     thresholds = Thresholds(profile["thresholds"])
     usable, foreign = _with_kernels(facts, thresholds)
     usable = restricted(usable, given, (VISIBLE, ALSO_VISIBLE))
-    chosen = fit(usable, model, given, beside_adapters(rules(usable, thresholds, given), given, profile["vllm"]))
+    devices = beside_adapters(rules(usable, thresholds, given), given, profile["vllm"])
+    try:
+        chosen = fit(usable, model, given, devices)
+    except EntrypointError as error:
+        raise _with_limits(error, facts) from error
     values = {
         **chosen.values,
         **_visible(facts, chosen, given),
@@ -48,6 +58,16 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     }
     findings = (*chosen.findings, *foreign, *_notices(chosen, model, given, thresholds))
     return Decision(values, findings, uses=chosen.uses)
+
+
+def _with_limits(error: EntrypointError, facts: Facts) -> EntrypointError:
+    """Return the error with the limits of a GPU that is part of the processor, where memory is what is missing."""
+    if error.code not in (HOST, DOES_NOT_FIT) or COUNTED not in facts.kernel:
+        return error
+    names = {COUNTED: "counted", "apu_vram_mib": "carved out by the firmware", "apu_gtt_mib": "shared (GTT)"}
+    sizes = (f"{facts.kernel[name]} MiB {text}" for name, text in names.items() if name in facts.kernel)
+    message = f"{error.message}; the GPU is part of the processor: {', '.join(sizes)}"
+    return EntrypointError(error.code, message, _RAISE_LIMIT)
 
 
 def rules(facts: Facts, thresholds: Thresholds, given: UserFlags) -> Rules:
@@ -60,9 +80,16 @@ def rules(facts: Facts, thresholds: Thresholds, given: UserFlags) -> Rules:
         activations=thresholds.bytes("activations_gib"),
         expert=experts_on_gpus(given),
         shortest_context=thresholds.whole("shortest_context"),
+        free=facts.memory.available if _shares_memory(facts) else None,
         latent_heads=() if free else tuple(map(int, thresholds.words("latent_heads"))),
         offload=PRIVATE,
     )
+
+
+def _shares_memory(facts: Facts) -> bool:
+    """Return whether the kernel counts the host's memory as that of a GPU which is part of the processor."""
+    counted, carved = (facts.kernel.get(name, "0") for name in (COUNTED, "apu_vram_mib"))
+    return int(counted) > int(carved)
 
 
 def _uses_aiter(facts: Facts, thresholds: Thresholds, given: UserFlags) -> bool:

@@ -91,6 +91,7 @@ def rules(case: Case, dtype: str) -> Rules:
         memory=numbers.bytes(name) if case.facts.devices else None,
         executors=(),  # the platform sets its own: one process drives all chips of a host
         whole=True,
+        own_classes=True,
         chip=max(Counter(chip(device) for device in case.facts.devices).values(), default=1),
     )
 

@@ -17,7 +17,7 @@ from entrypoints.decide.parallelism.offload import SHARED
 from entrypoints.decide.parallelism.visible import chosen_by, restricted
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import DTYPE, EXECUTOR
+from entrypoints.request.flags import DTYPE, EXECUTOR, NO_LATENT, NO_WINDOW
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ZE_AFFINITY_MASK"
@@ -27,10 +27,15 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     """Choose every setting that the user did not set. Raises the errors of `fit`."""
     thresholds = Thresholds(profile["thresholds"])
     usable = restricted(facts, given, (VISIBLE,))
+    plain = _plain_attention(model, given, thresholds)
+    if plain and model.geometry:
+        model = model._replace(geometry=model.geometry.without_latent)
     chosen = fit(usable, model, given, beside_adapters(rules(thresholds), given, profile["vllm"]))
     values = {
         **chosen.values,
         **_executor(chosen, thresholds),
+        **_windows(profile, model),
+        **plain,
         **_visible(facts, chosen, given),
         **_dtype(profile, chosen, thresholds, given.vllm.refuse_float16(model.model_type)),
     }
@@ -62,6 +67,26 @@ def _executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
         return {}
     because = "this version supports only Ray for several Intel GPUs, and starts Ray if none is running"
     return {EXECUTOR: Value("ray", because, ("mp: vLLM would fall back to Ray",))}
+
+
+def _windows(profile: Mapping[str, Any], model: ModelFacts) -> dict[str, Value]:
+    """Leave sliding windows on where turning them off, as the stack does, cuts the model to one window."""
+    is_off = any(item["setting"] == NO_WINDOW and item["value"] is True for item in profile["settings"])
+    if not is_off or model.geometry is None or not model.geometry.is_cut_to_window:
+        return {}
+    window = model.geometry.window
+    because = f"with it vLLM serves at most {window} tokens, the model's sliding window"
+    return {NO_WINDOW: Value(value=False, because=because)}
+
+
+def _plain_attention(model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> dict[str, Value]:
+    """Compute latent attention as plain attention for the architectures that Intel serves in this way only."""
+    latent = model.geometry is not None and model.geometry.latent > 0
+    named = model.architecture in thresholds.words("plain_attention_for")
+    if not (latent and named) or given.variable(NO_LATENT) is not None:
+        return {}
+    because = f"Intel serves {model.architecture} with it; every head then has keys and values of its own"
+    return {NO_LATENT: Value("1", because, ("0, vLLM's default: the kernels of latent attention",))}
 
 
 def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:

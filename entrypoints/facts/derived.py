@@ -30,7 +30,8 @@ def derive(facts: Facts) -> dict[str, Any]:
     pids: the limit of processes and threads.
     mempolicy: whether memory can be bound to a NUMA node (allowed, blocked).
     devices: number of devices.
-    architectures, names: the different ones among the devices.
+    architectures, names: the different ones among the devices. A device whose architecture is not known, such as a
+    card that no vLLM supports, has its name instead.
     """
     cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
     quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
@@ -53,7 +54,7 @@ def derive(facts: Facts) -> dict[str, Any]:
         "pids": _as_number(facts.cgroup.pids_limit),
         "mempolicy": _mempolicy(facts.kernel),
         "devices": len(facts.devices) or None,
-        "architectures": sorted({device.architecture for device in facts.devices if device.architecture}) or None,
+        "architectures": sorted({device.architecture or device.name for device in facts.devices} - {""}) or None,
         "names": sorted({device.name for device in facts.devices if device.name}) or None,
     }
     return {name: value for name, value in found.items() if value is not None}

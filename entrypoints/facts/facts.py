@@ -16,6 +16,10 @@ MACHINE = "/machine"
 """File of a recorded host: the architecture, as `uname -m` prints it."""
 
 
+WSL = "/dev/dxg"
+"""The one device file of the Windows Subsystem for Linux, which stands for those of every GPU and its driver."""
+
+
 def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
     """Return the facts about a host. Whatever could not be read is in `failures`."""
     architecture = _architecture(host)
@@ -59,6 +63,8 @@ def _granted(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
     """Return, for each device file and mount that the image needs, whether it exists and can be used."""
     records = (run, *run.get("more", ()))
     nodes = {item["path"]: host.glob(item["path"]) for record in records for item in record.get("devices", ())}
+    if host.exists(WSL):
+        nodes = {pattern: paths or (WSL,) for pattern, paths in nodes.items()}
     devices = {pattern: bool(paths) and all(map(host.openable, paths)) for pattern, paths in nodes.items()}
     return devices | {item["path"]: host.exists(item["path"]) for item in run.get("mounts", ())}
 

@@ -184,7 +184,9 @@ def _quantization(outer: Table, text: Table) -> Quantization:
     ]
     bits = size(groups[0], "num_bits") if groups else 0
     bits = bits or size(table, "bits", "w_bit", "num_bits")
-    return Quantization(method, bits if bits <= _WIDEST else 0, _group_size(table, groups), _is_reordered(table))
+    return Quantization(
+        method, bits if bits <= _WIDEST else 0, _group_size(table, groups), _is_reordered(table, groups)
+    )
 
 
 def _group_size(table: Table, groups: list[Table]) -> int:
@@ -200,14 +202,18 @@ def _group_size(table: Table, groups: list[Table]) -> int:
     return max((number for number in sizes if isinstance(number, int) and number > 1), default=0)
 
 
-def _is_reordered(table: Table) -> bool:
-    """Return whether GPTQ's groups are not contiguous.
+def _is_reordered(table: Table, groups: list[Table]) -> bool:
+    """Return whether GPTQ's groups are not contiguous, so that a column's group is looked up (g_idx).
 
-    AutoGPTQ writes desc_act, and static_groups if groups were fixed before reordering, which keeps them contiguous.
+    AutoGPTQ writes desc_act, and static_groups if groups were fixed before reordering, which keeps them contiguous. It
+    is false by default (AutoGPTQ, BaseQuantizeConfig; transformers, GPTQConfig). compressed-tensors writes actorder:
+    "group" and "dynamic" reorder, "weight" and "static" do not (its quantization/quant_args.py).
     """
     meta = optional_table(table, "meta") or {}
-    fixed = table.get("static_groups", meta.get("static_groups", True))
-    return table.get("desc_act") is True and fixed is False and table.get("group_size") != -1
+    fixed = table.get("static_groups", meta.get("static_groups", False))
+    if table.get("desc_act") is True and fixed is not True and table.get("group_size") != -1:
+        return True
+    return any(weights.get("actorder") in ("group", "dynamic", True) for weights in groups)
 
 
 # --- reading keys ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.model import keys
-from entrypoints.model.config import NESTED, Config, Table, optional_table, required_size, size
+from entrypoints.model.config import NESTED, Config, Table, as_list, optional_table, required_size, size
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 from entrypoints.model.sparse import parse_sparse
 
@@ -17,6 +17,9 @@ _RECURRENT = (
     "hybrid_override_pattern", "attn_layer_period", "attn_type_list", "rwkv_version", "linear_attn_config",
 )  # fmt: skip
 """Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
+_MARKS, _ATTENDS = "attn_type_list", 1
+"""MiniMax's mark of each layer. MiniMax-M2.7 marks all layers as attention. Source: vLLM 0.32's config/model.py,
+get_num_layers_by_block_type."""
 
 _LARGEST_FACTOR = 1e6
 """By which a context is stretched; published factors are below 100."""
@@ -30,9 +33,20 @@ _GEMMA3 = "gemma3"
 """Stands for every kind of scaling in that family: vLLM takes its positions as they are."""
 _LONGEST_KIND = 40
 
-_SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope",
-                   _GEMMA3)  # fmt: skip
-"""Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length a second time."""
+Version = tuple[int, ...]
+_ANY, _NEWEST = (0,), (1 << 30,)
+_ORIGINAL_FROM = (0, 16)
+"""Since this version a model of LongRoPE starts with its original length, unless --max-model-len asks for more. Read in
+vLLM 0.11 (not so) and 0.16 (so), config/model.py, _get_and_verify_max_len."""
+_LONGROPE = ("longrope", "su")
+"""vLLM's name, and the older one that it replaces. Source: transformers_utils/config.py, patch_legacy_rope_type."""
+_SCALED_FROM = {
+    **dict.fromkeys((*_LONGROPE, "llama3", _GEMMA3), _ANY),
+    **dict.fromkeys(("yarn", "deepseek_yarn", "deepseek_llama_scaling", "telechat3-yarn"), (0, 30)),
+}
+"""Kind of rotary scaling → the first vLLM that expects the positions to be scaled already; other kinds multiply them by
+their factor. vLLM turns telechat3-yarn into yarn since 0.30. Sources: vLLM 0.6 to 0.33, config/model.py,
+_get_and_verify_max_len, and transformers_utils/config.py, patch_legacy_rope_type."""
 
 _KINDS = {"full_attention", "sliding_attention", "chunked_attention", "attention", "deepseek_sparse_attention",
           "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention"}  # fmt: skip
@@ -49,16 +63,19 @@ class Rope(NamedTuple):
     original: int = 0
     """The length before scaling; 0 if the configuration does not name it."""
 
-    def length(self, *, multiplies_yarn: bool = False) -> int | None:
-        """Return the longest sequence in tokens, as vLLM derives it; None if no length is known.
+    def length(self, version: Version = _NEWEST) -> int | None:
+        """Return the longest sequence in tokens, as this vLLM derives it; None if no length is known."""
+        if self.kind in _LONGROPE and self.original and version >= _ORIGINAL_FROM:
+            return self.original
+        first = _SCALED_FROM.get(self.kind)
+        if first is not None and version >= first:
+            return self.positions or None
+        return int((self.original if self.kind == "yarn" and self.original else self.positions) * self.factor) or None
 
-        Up to vLLM 0.29 the length of YaRN is the original one times the factor; later versions expect the positions to
-        be scaled already. Source: vLLM 0.6 to 0.33, config/model.py, _get_and_verify_max_len.
-        """
-        if self.kind == "longrope" or (self.kind == "yarn" and multiplies_yarn and self.original):
-            factor = self.factor if self.kind == "yarn" else 1.0
-            return int((self.original or self.positions) * factor) or None
-        return int(self.positions * (1.0 if self.kind in _SCALED_ALREADY else self.factor)) or None
+    @property
+    def asked(self) -> int:
+        """The length up to which vLLM accepts --max-model-len though it starts with less: LongRoPE; 0 for others."""
+        return self.positions if self.kind in _LONGROPE else 0
 
 
 class Geometry(NamedTuple):
@@ -68,6 +85,7 @@ class Geometry(NamedTuple):
     sliding_layers: int
     """Layers that attend to the last `window` tokens only."""
     window: int
+    """Tokens; 0 for a model without a window, or that turns it off (use_sliding_window)."""
     heads: int
     kv_heads: int
     head_size: int
@@ -102,8 +120,29 @@ class Geometry(NamedTuple):
     compressed: float = 0.0
     """Entries per token of all layers that keep one entry for many tokens, in addition to their sliding windows."""
     rope: Rope = Rope()
+    plain_head_size: int = 0
+    """Numbers of a head's keys if latent attention is computed as plain attention; 0 without latent attention."""
     draft: Geometry | None = None
     """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
+
+    @property
+    def without_latent(self) -> Geometry:
+        """The geometry with latent attention computed as plain attention (VLLM_MLA_DISABLE=1).
+
+        Every head has keys and values of the keys' width. Source: vLLM 0.32, model_executor/models/deepseek_v2.py,
+        DeepseekV2Attention.
+        """
+        if not (self.latent and self.plain_head_size) or self.sparse:
+            return self
+        return self._replace(latent=0, kv_heads=self.heads, head_size=self.plain_head_size)
+
+    @property
+    def is_cut_to_window(self) -> bool:
+        """Whether --disable-sliding-window shortens the model: vLLM then serves no more tokens than its window has.
+
+        Source: vLLM 0.6 to 0.33, config/model.py, _get_and_verify_max_len.
+        """
+        return 0 < self.window < (self.max_length or 0)
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -123,12 +162,15 @@ class Geometry(NamedTuple):
             return -(-self.heads // ranks)
         return max(1, self.kv_heads // ranks)
 
-    def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
+    def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0, spread: int = 1) -> int:
         """Return the bytes that one sequence of so many tokens takes on one rank, with numbers of `size` bytes.
 
         While a prompt is computed `chunk` tokens at a time, a sliding layer keeps these in addition to its window.
+        Decode context parallelism spreads the tokens of layers that attend to all of them over `spread` ranks, and
+        those of no other layer, nor the drafting ones (vLLM 0.32, v1/kv_cache_interface.py, dcp_sharded, and
+        v1/worker/gpu/model_runner.py).
         """
-        full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * tokens
+        full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * -(-tokens // spread)
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
         entries = int(full) + sliding
         own = entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
@@ -163,14 +205,15 @@ def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
 def _state_key(config: Config) -> str:
     """Return the key that names layers with a state of their own; empty if there are none."""
     keys = _RECURRENT if set(config.layer_kinds) <= _KINDS else ("layer_types", "layers_block_type")
-    return next((key for key in keys if config.text.get(key)), "")
+    attends = all(mark == _ATTENDS for mark in as_list(config.text, _MARKS))
+    return next((key for key in keys if config.text.get(key) and not (key == _MARKS and attends)), "")
 
 
 def _geometry(config: Config) -> Geometry:
     text = config.text
     heads = required_size(text, *keys.HEADS)
     layers = required_size(text, *keys.LAYERS)
-    window = required_size(text, "sliding_window", default=0)
+    window = 0 if text.get("use_sliding_window") is False else required_size(text, "sliding_window", default=0)
     sparse = parse_sparse(config, layers)
     rope = _rope(config)
     experts = size(text, *keys.EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX
@@ -190,6 +233,7 @@ def _geometry(config: Config) -> Geometry:
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
         sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
+        plain_head_size=size(text, "qk_nope_head_dim") + size(text, "qk_rope_head_dim") if _latent(text) else 0,
         index_bytes=sparse.index_bytes,
         compressed=sparse.compressed,
         rope=rope,
@@ -233,13 +277,13 @@ def _rope(config: Config) -> Rope:
     """Return the positions and their scaling. Raises ValueError."""
     lengths = [required_size(config.text, key) for key in keys.LENGTHS if config.text.get(key) is not None]
     found = _scaled(Rope(min(lengths, default=0)), config.text)
-    if found.kind == "longrope":
+    if found.kind in _LONGROPE:
         return found._replace(original=size(config.outer, "original_max_position_embeddings"))
     return found._replace(kind=_GEMMA3) if "gemma3" in config.family else found
 
 
-def overridden(geometry: Geometry, overrides: Table, *, multiplies_yarn: bool) -> Geometry:
-    """Return the geometry with the length that overrides of config.json result in. Raises ValueError.
+def overridden(geometry: Geometry, overrides: Table, version: Version) -> Geometry:
+    """Return the geometry with the length that this vLLM derives from overrides of config.json. Raises ValueError.
 
     Objects are merged key by key, as vLLM does (config/model.py, _update_nested).
     """
@@ -247,9 +291,9 @@ def overridden(geometry: Geometry, overrides: Table, *, multiplies_yarn: bool) -
     text = {**overrides, **nested}
     lengths = [required_size(text, key) for key in keys.LENGTHS if text.get(key) is not None]
     rope = _scaled(geometry.rope._replace(positions=min(lengths, default=geometry.rope.positions)), text)
-    if rope == geometry.rope and not (multiplies_yarn and rope.kind == "yarn" and rope.original):
+    if rope == geometry.rope and rope.length() == rope.length(version):
         return geometry
-    return geometry._replace(rope=rope, max_length=rope.length(multiplies_yarn=multiplies_yarn))
+    return geometry._replace(rope=rope, max_length=rope.length(version))
 
 
 def _scaled(rope: Rope, text: Table) -> Rope:

@@ -30,6 +30,16 @@ _PATIENCE = 6
 _SECONDS = 10.0
 """huggingface_hub's default timeout for its first request."""
 _FORBIDDEN, _ABSENT = (401, 403), 404
+_AUTHORITIES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+"""Variables that name certificates to trust, as requests and then httpx, with which vLLM asks the hub, read them."""
+
+
+class Authorities(NamedTuple):
+    """Certificates to trust, and the variable that names them; both empty for the system's own."""
+
+    variable: str = ""
+    path: str = ""
+    """A file, or a folder that OpenSSL has indexed."""
 
 
 class Hub(NamedTuple):
@@ -48,8 +58,7 @@ class Hub(NamedTuple):
     """Whether the token may go over plain http to another machine."""
     seconds: float
     """Timeout of one request."""
-    authorities: str
-    """File of certificates to trust; empty for the system's own."""
+    authorities: Authorities
 
     @property
     def modelscope(self) -> bool:
@@ -82,7 +91,8 @@ class NotAnswered(Exception):  # noqa: N818 -- no error for `plan`, which can pl
 def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str | None = None) -> Hub:
     """Return the hub that the variables, --revision and --download-dir select. Reads the token's file only."""
     offline = next((name for name in _OFFLINE if is_true(env.get(name))), "")
-    authorities = env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
+    set_authorities = (Authorities(name, path) for name in _AUTHORITIES if (path := env.get(name)))
+    authorities = next(set_authorities, Authorities())
     own = (download,) if download else ()
     cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/'}/.cache"
     if env.get("VLLM_USE_MODELSCOPE", "").lower() == "true":  # as vLLM reads it: no number
@@ -256,12 +266,24 @@ def _in_time(read: Callable[[], bytes], seconds: float) -> bytes:
 
 
 def _trust(hub: Hub) -> ssl.SSLContext | None:
-    """Return the certificates to trust; None for the system's own."""
-    if not hub.authorities or not hub.endpoint.startswith("https:"):
+    """Return the certificates to trust; None for the system's own. Raises USAGE for those that cannot be read."""
+    variable, path = hub.authorities
+    if not path or not hub.endpoint.startswith("https:"):
         return None
     import ssl
 
-    return ssl.create_default_context(cafile=hub.authorities)
+    problem = ""
+    try:
+        if os.path.isdir(path):
+            return ssl.create_default_context(capath=path)
+        context = ssl.create_default_context(cafile=path)
+        if context.cert_store_stats()["x509"]:
+            return context
+    except OSError as error:  # ssl.SSLError too, whose text has OpenSSL's numbers
+        problem = "" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+    problem = problem or ("holds no certificate" if os.path.getsize(path) else "is empty")
+    message = f"{variable}={path}: {problem}; expected a file of CA certificates (PEM)"
+    raise EntrypointError(USAGE, message, f"mount the file into the container, or correct or unset {variable}")
 
 
 def _refused(hub: Hub, name: str, code: int) -> Refused:

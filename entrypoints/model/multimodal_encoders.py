@@ -34,6 +34,10 @@ class Tower(NamedTuple):
     """Width of a layer's feed-forward part."""
     pixels: int = 0
     """Pixels of one embedding, for towers that take images of any size; 0 for others."""
+    heads: int = 0
+    """Heads that ranks divide; 0 if the configuration does not name them, or each rank has the whole tower.
+
+    Ranks have the whole of an audio tower, which is a class of transformers (Qwen2-Audio in vLLM 0.32)."""
 
     def activations(self, items: int, element: int) -> int:
         """Return the bytes that the tower takes while it computes so many items at once."""
@@ -59,14 +63,14 @@ def _vision(table: Table, outer: Table) -> Tower | None:
     if not width or not patch:
         return None
     inner = size(table, "intermediate_size", "vt_intermediate_size", "mlp_dim") or 4 * width
-    merge = _merge(table, outer)
+    merge, heads = _merge(table, outer), size(table, "num_heads", "num_attention_heads", "vt_num_attention_heads")
     side = size(table, "image_size")
     if not side:
-        return Tower("image", _LARGEST, _LARGEST * merge, width, inner, patch * patch * merge)
+        return Tower("image", _LARGEST, _LARGEST * merge, width, inner, patch * patch * merge, heads)
     tiles = _tiles(outer, table)
     positions = (side // patch) ** 2
     tokens = size(outer, "mm_tokens_per_image", "image_seq_length", "num_image_token") or max(1, positions // merge)
-    return Tower("image", tiles * tokens, tiles * positions, width, inner)
+    return Tower("image", tiles * tokens, tiles * positions, width, inner, heads=heads)
 
 
 def _merge(table: Table, outer: Table) -> int:

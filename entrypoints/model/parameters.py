@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, size
+from entrypoints.model.config import Config, Table, as_list, optional_table, size
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import parse_delta_net, parse_mamba
 from entrypoints.model.weights import Weights
@@ -32,6 +32,10 @@ _BITS = {
 }
 """Bits of a number, by method, if config.json does not name them; 8 for all other methods."""
 _SCALE_BITS = 16
+STATE_INPUTS = "in_proj"
+"""Name of the matrices that feed a layer's state."""
+_BLOCK_SCALE_BITS = 32
+"""Of one block of FP8 numbers, which has as many rows as columns."""
 _FLOAT = 2
 """Bytes of a number that is not quantised."""
 
@@ -50,6 +54,8 @@ class Linear(NamedTuple):
     """Parts that it is merged of, each of which an adapter changes on its own."""
     experts: int = 0
     """Routed experts of a layer that have one each; 0 for a matrix of the layer itself."""
+    plain: bool = False
+    """Whether a quantised model leaves it as it is, at least in some layers."""
 
     @property
     def numbers(self) -> int:
@@ -86,14 +92,16 @@ def shares(config: Config, geometry: Geometry) -> tuple[float, float]:
 def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:
     """Return floating-point numbers, quantised bytes without experts, and quantised bytes of experts."""
     quantization = config.quantization
-    floating = _embeddings(config, geometry) + _vision(config.vision)
+    floating = _embeddings(config, geometry) + _tower(config.vision) + _tower(config.audio)
     experts, rest = _expert_numbers(config, geometry), _rest(config, geometry)
     if not quantization.method:
         return floating + rest + experts, 0.0, 0.0
     if quantization.method == "mxfp4":  # gpt-oss quantises experts only
         return floating + rest, 0.0, experts * _BITS["mxfp4"] / 8
     bits = quantization.bits or _BITS.get(quantization.method, 8)
-    if quantization.group:
+    if quantization.group and quantization.method == "fp8":
+        bits += _BLOCK_SCALE_BITS / quantization.group**2
+    elif quantization.group:
         bits += _SCALE_BITS / quantization.group
     expert_bits = _BITS["mxfp4"] if config.text.get("expert_dtype") == "fp4" else bits  # DeepSeek-V4
     return floating, rest * bits / 8, experts * expert_bits / 8
@@ -115,11 +123,29 @@ def _layers(config: Config, geometry: Geometry) -> Iterator[Linear]:
     state_layers = config.pattern.count("M") if config.pattern else geometry.cacheless
     sparse = _sparse_layers(config, geometry)
     dense = max(0, _feed_forward_layers(config, geometry) - sparse)
-    yield from _attention(config.text, geometry, geometry.layers - geometry.cacheless)
-    yield Linear(("in_proj",), state_layers, geometry.hidden, _state_width(config.text, geometry), "outputs")
-    yield from _feed_forward(config, geometry, dense, geometry.intermediate or 4 * geometry.hidden)
-    yield from _feed_forward(config, geometry, sparse, _shared_width(config, geometry))
+    excluded = _excluded(config)
+    shared_plain = any("share" in name for name in excluded)  # shared_experts, share_expert
+    attention = _attention(config.text, geometry, geometry.layers - geometry.cacheless)
+    yield from (_as_quantised(linear, excluded) for linear in attention)
+    yield Linear((STATE_INPUTS,), state_layers, geometry.hidden, _state_width(config.text, geometry), "outputs")
+    matrices = _feed_forward(config, geometry, dense, geometry.intermediate or 4 * geometry.hidden)
+    yield from (_as_quantised(linear, excluded) for linear in matrices)
+    shared = _feed_forward(config, geometry, sparse, _shared_width(config, geometry))
+    yield from (linear._replace(plain=shared_plain) for linear in shared)
     yield Linear(("latent_proj",), 2 * sparse, geometry.hidden, _narrower(config.text))
+
+
+def _excluded(config: Config) -> tuple[str, ...]:
+    """Return the modules that a quantisation leaves as they are."""
+    parts = (config.outer, config.text)
+    tables = [table for part in parts if (table := optional_table(part, "quantization_config")) is not None]
+    keys = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    return tuple(name for table in tables for key in keys for name in as_list(table, key) if isinstance(name, str))
+
+
+def _as_quantised(linear: Linear, excluded: tuple[str, ...]) -> Linear:
+    """Return a matrix with the mark of one that is left as it is in some layers."""
+    return linear._replace(plain=any(name.rpartition(".")[2] in linear.names for name in excluded))
 
 
 def _feed_forward(
@@ -141,7 +167,8 @@ def _attention(text: Table, geometry: Geometry, layers: int) -> Iterator[Linear]
     hidden, heads, width = geometry.hidden, geometry.heads, geometry.head_size
     if not geometry.latent:
         merged = ("qkv_proj", "q_proj", "k_proj", "v_proj")
-        yield Linear(merged, layers, hidden, (heads + 2 * geometry.kv_heads) * width, "outputs", 3)
+        queries = 2 * heads if text.get("attn_output_gate") else heads  # Qwen3.5: a gate for each query
+        yield Linear(merged, layers, hidden, (queries + 2 * geometry.kv_heads) * width, "outputs", 3)
         yield Linear(("o_proj",), layers, heads * width, hidden, "inputs")
         return
     rope, plain, value = size(text, "qk_rope_head_dim"), size(text, "qk_nope_head_dim"), size(text, "v_head_dim")
@@ -209,9 +236,17 @@ def _shared_width(config: Config, geometry: Geometry) -> int:
     return shared or width * size(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 
-def _vision(tower: Table) -> int:
-    """Estimate the parameters of a vision tower: attention and feed-forward parts of its layers."""
+def _tower(tower: Table) -> int:
+    """Estimate the parameters of a tower: attention and feed-forward parts of its layers, and what merges positions."""
     # Qwen2-VL calls the width embed_dim, and its hidden_size is the language model's
-    width = size(tower, "embed_dim", "hidden_size", "width")
-    inner = size(tower, "intermediate_size") or 4 * width
-    return size(tower, "depth", "num_hidden_layers", "layers") * width * (4 * width + 2 * inner)
+    width = size(tower, "embed_dim", "hidden_size", "width", "d_model")
+    inner = size(tower, "intermediate_size", "encoder_ffn_dim") or 4 * width
+    matrices = 3 if tower.get("hidden_act") == "silu" else 2  # with a gate: Qwen2.5-VL
+    layers = size(tower, "depth", "num_hidden_layers", "layers", "encoder_layers")
+    return layers * width * (4 * width + matrices * inner) + _mergers(tower, width)
+
+
+def _mergers(tower: Table, width: int) -> int:
+    """Count the parameters that merge neighbouring positions: Qwen's towers do it once, and for each DeepStack."""
+    merged, outputs = width * size(tower, "spatial_merge_size") ** 2, size(tower, "out_hidden_size")
+    return (1 + len(as_list(tower, "deepstack_visual_indexes"))) * merged * (merged + outputs) if outputs else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
@@ -129,6 +130,10 @@ class ModelFacts(NamedTuple):
     """Whether the folder has the vocabulary that openai-harmony would download."""
     remote_code: bool = False
     """Whether the model brings a configuration class of its own, which runs only with --trust-remote-code."""
+    table: Table = MappingProxyType({})
+    """Its whole config.json; empty if it is not known."""
+    shortened: str = ""
+    """What drydock's copy of the configuration leaves out; empty for a whole one."""
 
     @property
     def short(self) -> str:
@@ -227,8 +232,9 @@ def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
         facts = _estimated(facts, config, 0, "the hub does not answer")
     unanswered, remedy, template = model.unanswered, model.remedy, known.get("template")
     return facts._replace(
-        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"]
-    )
+        elsewhere=True, unanswered=unanswered, remedy=remedy, template=template, known_from=known["source"],
+        shortened=known.get("shortened", ""),
+    )  # fmt: skip
 
 
 def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
@@ -273,7 +279,7 @@ def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     facts = ModelFacts(
         name, False, config.architecture, method, None, None, "", "", group, bits, reordered,
         modalities=config.modalities, dtype=config.dtype, filled=config.filled,
-        model_type=config.model_type, remote_code=_has_remote_code(config.outer),
+        model_type=config.model_type, remote_code=_has_remote_code(config.outer), table=config.outer,
     )  # fmt: skip
     try:
         geometry, unknown = parse_geometry(config)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.records import Value
+from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.model.read import VOCABULARY, ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from entrypoints.accelerators import decide_module
 from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
+from entrypoints.checks.causes import with_cause
 from entrypoints.checks.findings import INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -18,6 +19,7 @@ from entrypoints.core.settings_precedence import (
     DECISION,
     DEFAULT,
     ENVIRONMENT,
+    RECIPE,
     RECOMMENDATION,
     Chosen,
     cascade,
@@ -30,10 +32,11 @@ from entrypoints.decide.records import Decision
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan import guard, inputs, parsers
+from entrypoints.plan import guard, inputs, parsers, placement
 from entrypoints.plan import ranks as over
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
-from entrypoints.plan.recommended import recommended
+from entrypoints.plan.recipe_attempts import apply_recipe, plan_with_recipe
+from entrypoints.plan.recommended import recommended, with_own_settings
 from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.plan.vllm_limits import check_limits
@@ -64,29 +67,56 @@ def command(
     drain_timeout: float = 0,
     stall: float | None = None,
 ) -> ServePlan:
-    """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
+    """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors.
+
+    What a recipe sets never makes an error of a plan: first its lengths and memory are left out, then all of it.
+    """
+
+    def attempt(tried: UserFlags) -> ServePlan:
+        return _plan(profile, facts, model, tried, drain_timeout, stall)
+
+    return plan_with_recipe(given, attempt) if given.recipe.name else attempt(given)
+
+
+def _plan(
+    profile: Mapping[str, Any],
+    facts: Facts,
+    model: ModelFacts,
+    given: UserFlags,
+    drain_timeout: float,
+    stall: float | None,
+) -> ServePlan:
+    """Make the plan with the recipe that `given` has."""
     given, secret, exposed = guard.api_key(given)
     given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
     stated = _command_line(given) | guard.stated(given) | parsers.stated(given)
     given, advised = recommended(profile, facts, model, given)
+    given = given._replace(vllm=given.vllm.narrow_rows(facts.processor.architecture))
+    seen = apply_recipe(given.recipe, with_own_settings(profile, given))
+    given = seen._replace(env=given.env)
     nothing = none_here(profile, facts, given.env)
     if nothing:
-        raise nothing
+        raise with_cause(nothing, profile, facts)
     inputs.check_speech(profile, model)
     published, model = model, as_overridden(model, given, profile["vllm"])
     check_length(model, given, {item["setting"] for item in profile["settings"]})
     across = over.read_across(profile, facts, given)
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     loaded = loading.as_loaded(profile["thresholds"], model, given)
-    decision = decide(profile, facts, loaded, given)
+    try:
+        decision = decide(profile, facts, loaded, seen)
+    except EntrypointError as error:
+        raise with_cause(error, profile, facts) from error
     _check_offload(profile, given, decision.values)
     exported = _exported(profile, given.env)
-    defaults = exported | _defaults(model, given) | draining(given, drain_timeout)
-    defaults |= guard.defaults(model, given, exported)
+    defaults = (
+        exported | _defaults(model, given) | draining(given, drain_timeout) | guard.defaults(model, given, exported)
+    )
     reading, unread = parsers.chosen(profile, model, given)
     decided = {**decision.values, **reading, **role_settings(profile, facts, given), **choose_vocabulary(model, given)}
     values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
-    weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
+    published_values = (RECIPE, {**given.recipe.flags, **given.recipe.env})
+    weaker = [(DEFAULT, defaults), *_profile(profile), published_values, (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in {*exported, PYTHON_PATH}}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
@@ -104,11 +134,13 @@ def command(
     spread = over.notices(across, given) if across else ()
     settled = {name: item.value.value for name, item in chosen.items()}
     roles = role_notices(profile, given, settled, float(patience.value))
-    unreadable = inputs.notices(profile, model, given, settled)
-    refused = check_limits(profile, model, given, settled)
-    later = find_later_downloads(profile, facts, model, given)
-    said = (*decision.findings, *unread, *changed, *unreadable, *refused, *download, *later, *_hub(model))
-    notices = (*said, *exposed, *unguarded, *spread, *roles)
+    of_model = _find_notices(profile, facts, model, given, settled)
+    of_host = (
+        *loading.find_host_weights(facts, model, loaded, settled, decision.uses),
+        *placement.find_distant(profile, facts, given, decision.uses),
+    )
+    said = (*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model))
+    notices = (*said, *exposed, *unguarded, *spread, *roles, *of_host)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
@@ -117,7 +149,7 @@ def command(
         argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
         env=_new_variables(chosen),
         reasons=(*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
-        findings=(*examine(profile, facts), *noticed),
+        findings=(*examine(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
         port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),
@@ -129,6 +161,17 @@ def command(
         ranks=ranks,
         before=ranks[across.rank].before if across else (),
         group=over.group(across, decision.values, given) if across else None,
+    )
+
+
+def _find_notices(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, settled: Mapping[str, str | bool]
+) -> tuple[Notice, ...]:
+    """Return what this image cannot read, may refuse, or downloads later. Raises what `check_limits` raises."""
+    return (
+        *inputs.notices(profile, model, given, settled),
+        *check_limits(profile, model, given, settled),
+        *find_later_downloads(profile, facts, model, given),
     )
 
 
@@ -262,7 +305,9 @@ def _flags(chosen: Mapping[str, Chosen], given: UserFlags) -> tuple[str, ...]:
     words: list[str] = []
     for name, item in sorted(chosen.items()):
         value = item.value.value
-        if name.startswith("-") and item.origin != COMMAND_LINE and value is not False:
+        if value is False and item.origin == RECIPE:  # a recipe has no way to leave a flag out: it wrote --no-NAME
+            words.append(f"--no-{name[len('--') :]}")
+        elif name.startswith("-") and item.origin != COMMAND_LINE and value is not False:
             words += [name] if value is True else [name, str(value)]
     return (*words, *given.tokens)
 

@@ -1,7 +1,7 @@
-"""What whoever made the image recommends for a model on these devices. Pure.
+"""What whoever made the image set in its own stack or row, or recommends for a model on these devices. Pure.
 
-A recommendation is stronger than a decision and weaker than the user's own flag. Decisions see it as if the user had
-set it, so the rest of the plan follows from it.
+Both are stronger than a decision and weaker than the user's own flag. Decisions see them as if the user had set them,
+so the rest of the plan follows from them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.core.records import Facts, Value
+from entrypoints.core.settings_precedence import OWN
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import Flag, UserFlags
 
@@ -27,6 +28,19 @@ def recommended(
     values = {name: value for name, value in values.items() if name not in given.flags}
     flags = {name: Flag(name, value.value, f"{name} {value.value}, recommended") for name, value in values.items()}
     return given._replace(flags={**given.flags, **flags}), values
+
+
+def with_own_settings(profile: Mapping[str, Any], given: UserFlags) -> UserFlags:
+    """Return the flags and variables with those that the project wrote into its own stack or row."""
+    settings = {item["setting"]: item["value"] for item in profile["settings"] if item["origin"] in OWN}
+    flags, env = {}, {}
+    for name, value in settings.items():
+        text = value if isinstance(value, bool) else str(value)
+        if name.startswith("-"):
+            flags[name] = Flag(name, text, f"{name} {text}, of the project")
+        else:
+            env[name] = str(value)
+    return given._replace(flags={**flags, **given.flags}, env={**env, **given.env})
 
 
 def _is_meant(when: Mapping[str, Any], facts: Facts, model: ModelFacts) -> bool:

@@ -22,13 +22,16 @@ from entrypoints.request.flags import (
     KV_TRANSFER,
     LOAD_FORMAT,
     OVERRIDES,
+    PIPELINE,
     QUANTIZATION,
     REASONING_PARSER,
     REMOTE_CODE,
+    SPECULATION,
     TOOL_PARSER,
 )
+from entrypoints.request.speculative import parse_drafting
 from entrypoints.request.vllm_flags import UserFlags
-from entrypoints.request.vllm_lists import ACCEPT, VllmLists
+from entrypoints.request.vllm_lists import ACCEPT, BOOLEAN, VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS, describe_successor
 
 Settings = Mapping[str, str | bool]
@@ -60,6 +63,11 @@ PACKAGES = {
 }
 """Option and value → distributions of which vLLM imports one. Source: vllm/executor, model_executor/model_loader,
 distributed/kv_transfer, and the extras in setup.py."""
+DRAFTED_FROM, ONE_STAGE_FROM = (0, 16), (0, 30)
+"""The versions in which drafting layers have as many stages as the model; read in the releases that rows have."""
+STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)}
+"""Model type → the first vLLM whose drafting layers may be staged. Source: vLLM 0.16 to 0.29, classes of
+model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
 FLOAT16 = ("float16", "half")
@@ -82,6 +90,10 @@ class Refusal(NamedTuple):
     """False if another library may take it: then it is said, and nothing is refused."""
     is_misspelt: bool = False
     """Whether the value is probably wrong, so that no other image would take it."""
+    is_of_release: bool = False
+    """Whether the list of vLLM's release also holds for its forks and plugins, which do not change it."""
+    instead: str = ""
+    """What to do, where another image does not help."""
 
 
 def check_limits(
@@ -92,10 +104,14 @@ def check_limits(
     `settings` are all settings of the plan by name, whoever chose them.
     """
     notices = []
-    for refusal in find_refusals(given.vllm, model, given, settings):
+    found = (
+        *find_refusals(given.vllm, model, given, settings),
+        *_refused_stages(profile["vllm"], model, given, settings),
+    )
+    for refusal in found:
         if refusal.name in given.accepted:
             notices.append(notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
-        elif given.vllm.assumed or not refusal.certain:
+        elif (given.vllm.assumed and not refusal.is_of_release) or not refusal.certain:
             origin = given.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
             notices.append(notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
         else:
@@ -109,6 +125,8 @@ def _hint(refusal: Refusal, lists: VllmLists) -> str:
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
     if refusal.code == USAGE or refusal.is_misspelt:
         return overrule
+    if refusal.instead:
+        return f"{refusal.instead}; {overrule}"
     rows: Mapping[str, list[str]] = lists.lists.get("rows", {})
     if refusal.name in rows:
         return f"--target {' or '.join(rows[refusal.name])} takes it; {overrule}"
@@ -124,7 +142,7 @@ def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, setting
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
     for name, flag in given.flags.items():
-        yield from _refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
+        yield from find_refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
 
 
 def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -170,7 +188,8 @@ def _refused_float16(lists: VllmLists, model: ModelFacts, settings: Settings) ->
     reason = lists.refuse_float16(model.model_type)
     if reason and settings.get(DTYPE) in FLOAT16:
         problem = f"{DTYPE} {settings[DTYPE]} for model type {model.model_type} ({reason})"
-        yield Refusal("float16", problem, "bfloat16 or float32")
+        instead = f"set {DTYPE} float32, which takes twice the memory, or use a device that computes bfloat16"
+        yield Refusal("float16", problem, "bfloat16 or float32", is_of_release=True, instead=instead)
 
 
 def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -181,6 +200,20 @@ def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Setting
         return
     origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
     yield Refusal(method, origin, _closest(method, names))
+
+
+def _refused_stages(vllm: str, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+    """Yield pipeline stages for a model whose own layers draft tokens, in versions that want stages of these too.
+
+    Source: vLLM 0.16 to 0.29, config/speculative.py (create_draft_parallel_config takes the model's stages) and
+    config/model.py, verify_with_parallel_config; since 0.30 the drafting layers have one stage.
+    """
+    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2])
+    first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
+    stages = str(settings.get(PIPELINE, "1"))
+    if stages != "1" and DRAFTED_FROM <= version < first and parse_drafting(given).own:
+        problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
+        yield Refusal("mtp-stages", problem, f"one of the two, or vLLM {'.'.join(map(str, ONE_STAGE_FROM))} or later")
 
 
 def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
@@ -218,10 +251,11 @@ def named_connectors(settings: Settings) -> tuple[str, ...]:
     """Return the connectors that a server uses and does not bring with it; none for text that is no JSON."""
     try:
         stated = json.loads(str(settings.get(KV_TRANSFER, "{}")))
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: brackets nested thousands deep
         return ()
-    several = stated.get("kv_connector_extra_config", {}) if isinstance(stated, dict) else {}
-    every = [stated, *(several.get("connectors", ()) if isinstance(several, dict) else ())]
+    extra = stated.get("kv_connector_extra_config") if isinstance(stated, dict) else None
+    several = extra.get("connectors") if isinstance(extra, dict) else None
+    every = [stated, *(several if isinstance(several, list) else ())]
     return tuple(
         str(item["kv_connector"])
         for item in every
@@ -245,7 +279,7 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
             yield Refusal(needed[0], problem, f"the package {' or '.join(needed)}")
 
 
-def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
+def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
     """Yield a value that the parser of the command line refuses, by what the flag takes."""
     if isinstance(value, bool) or not takes or value == "None":
         return
@@ -264,10 +298,31 @@ def _refused_value(takes: Any, name: str, value: str | bool, written: str) -> It
         yield Refusal(name, f"{written}: invalid value", expected, USAGE)
 
 
+def find_flag_refusals(lists: VllmLists, name: str, value: str | bool, *, dotted: bool = False) -> Iterator[str]:
+    """Yield why this vLLM would not take a flag that nobody here wrote, such as a recipe's; `dotted`: a key of it."""
+    flags = lists.own_or_assumed("flags")
+    if flags is not None and name not in flags:
+        yield "this vLLM has no such flag"
+    elif not dotted:
+        takes = lists.lists.get("flags", lists.lists.get("flags_of_release", {})).get(name, "")
+        if isinstance(value, bool) and takes not in ("", BOOLEAN, "switch") and value is False:
+            yield "this vLLM has it without --no-"
+        model = ModelFacts("", local=False, architecture="", quantization="", weights=None, geometry=None, unknown="")
+        settings = {name: value}
+        refusals = (
+            *find_refused_value(takes, name, value, name),
+            *_refused_names(lists, settings),
+            *(_refused_quantisation(lists, model, settings) if name == QUANTIZATION else ()),
+            *_missing_packages(lists, model, settings),
+        )
+        if refusals:
+            yield f"this vLLM does not take {value}"
+
+
 def _is_json(text: str) -> bool:
     try:
         json.loads(SHORTENED.sub("", text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -282,7 +337,8 @@ def _closest(word: str, names: Collection[str]) -> str:
     close = get_close_matches(word, sorted(names), n=3, cutoff=0.5) if len(names) > few else []
     if close:
         return f"a name such as {', '.join(close)}"
-    return f"one of {', '.join(sorted(names))}" if len(names) <= several else f"one of vLLM's {len(names)} names"
+    ordered = sorted(names, key=lambda name: (int(name) if name.isdecimal() else 0, name))
+    return f"one of {', '.join(ordered)}" if len(names) <= several else f"one of vLLM's {len(names)} names"
 
 
 def unknown_variables(given: UserFlags) -> Iterator[Notice]:

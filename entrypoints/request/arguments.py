@@ -17,6 +17,8 @@ from entrypoints.request.benchmark import Benchmark, parse_benchmark
 from entrypoints.request.flags import SECRET_FILE
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.network import parse_hosts, parse_port
+from entrypoints.request.recipes import FEATURE, RecipeChoice, parse_choice
+from entrypoints.request.recipes import FLAGS as RECIPE_FLAGS
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
 from entrypoints.request.roles import Role, parse_role
 from entrypoints.request.vllm_lists import ACCEPT
@@ -42,7 +44,10 @@ _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 _PLANNING = ("serve", "plan", "warm", "bench")
 """Verbs that make a plan, and the one that can start a server."""
 ONLY = "--only"
+REHEARSE = "--rehearse"
 _SEVERITIES = ("fail", "warn", "unknown", "info", "pass")
+_REPEATABLE = (ONLY, ACCEPT, FEATURE)
+"""Flags whose values are collected, with commas between."""
 _ENDS = "--"
 """After it, `bench` passes words to the benchmark program."""
 _SECONDS_AT_MOST = 1_000_000
@@ -59,6 +64,7 @@ class Option(NamedTuple):
     help: str
 
 
+_OF_PLANS = ACCESS_FLAGS | INTENTS | ROLE_FLAGS | RECIPE_FLAGS
 FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "explain", "bench", "fabric", "facts", "version"), "Print JSON"),
     ONLY: Option("SEVERITIES", ("check",), f"Print findings of these severities only: {','.join(_SEVERITIES)}"),
@@ -73,6 +79,10 @@ FLAGS: Mapping[str, Option] = {
     "--model-config": Option("FILE", ("plan",), "Read this config.json (or its folder) instead of the model's files"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
+    REHEARSE: Option(
+        "", ("plan",), "Let vLLM itself check the plan, without weights and devices; exit with 14 if it refuses"
+    ),
+    "--rehearse-seconds": Option("SECONDS", ("plan",), "Time for --rehearse (default: 120)"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
     LANG: Option(
         "LANGUAGE",
@@ -91,7 +101,7 @@ FLAGS: Mapping[str, Option] = {
     ACCEPT: Option("NAME", _PLANNING, "Start although vLLM's own lists lack NAME (exit code 14 names it); repeatable"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
-    **{name: Option(value, _PLANNING, text) for name, (value, text) in (ACCESS_FLAGS | INTENTS | ROLE_FLAGS).items()},
+    **{name: Option(value, _PLANNING, text) for name, (value, text) in _OF_PLANS.items()},
 }
 
 
@@ -153,6 +163,11 @@ class Arguments(NamedTuple):
     """A config.json, or its folder, that describes the model; empty for the model's own files."""
     accepted: tuple[str, ...] = ()
     """Names of `--vllm-accepts`."""
+    recipe: RecipeChoice = RecipeChoice()
+    """What is said of published recipes."""
+    rehearse: bool = False
+    """Whether vLLM itself checks the plan."""
+    rehearse_seconds: float = 120.0
     language: str = ""
     """The language of --lang; empty for that of the locale."""
 
@@ -193,7 +208,10 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         only=_only(values.get(ONLY, "")),
         model_config=values.get("--model-config", ""),
         accepted=tuple(filter(None, values.get(ACCEPT, "").split(","))),
+        recipe=parse_choice(values),
         language=values.get(LANG, ""),
+        rehearse=REHEARSE in flags,
+        rehearse_seconds=_seconds(values, "--rehearse-seconds", 120.0),
     )
 
 
@@ -243,7 +261,7 @@ def _split_flags(words: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], tu
             flags["--help"] = ()
         elif name in FLAGS:
             found = _flag_values(name, [value] if equals else [], remaining)
-            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name in (ONLY, ACCEPT) else found
+            flags[name] = (",".join((*flags.get(name, ()), *found)),) if name in _REPEATABLE else found
         else:
             rest.append(word)
     return flags, tuple(rest)

@@ -15,6 +15,7 @@ QUANTIZATION = "--quantization"
 DTYPE = "--dtype"
 OVERRIDES = "--hf-overrides"
 ROPE = "--rope-scaling"
+NO_WINDOW = "--disable-sliding-window"
 REMOTE_CODE = "--trust-remote-code"
 
 # devices and hosts
@@ -23,6 +24,8 @@ PIPELINE = "--pipeline-parallel-size"
 DATA = "--data-parallel-size"
 LOCAL = "--data-parallel-size-local"
 EXPERT = "--enable-expert-parallel"
+CONTEXT = "--decode-context-parallel-size"
+PREFILL_CONTEXT = "--prefill-context-parallel-size"
 NODES = "--nnodes"
 NODE_RANK = "--node-rank"
 MASTER = "--master-addr"
@@ -82,6 +85,8 @@ Source: vllm/entrypoints/openai/api_server.py, `envs.VLLM_API_KEY or args.api_ke
 USE_MODELSCOPE = "VLLM_USE_MODELSCOPE"
 """With it vLLM takes models from ModelScope. It reads the word true, in any case, and no number.
 Source: vllm/envs.py."""
+NO_LATENT = "VLLM_MLA_DISABLE"
+"""With 1 vLLM computes latent attention as plain attention, with a KV cache of every head. Source: vllm/envs.py."""
 SHUTDOWN = "--shutdown-timeout"
 MIDDLEWARE = "--middleware"
 CHAT_TEMPLATE = "--chat-template"
@@ -94,6 +99,8 @@ SHORT: Mapping[str, str] = {
     "-pp": PIPELINE,
     "-dp": DATA,
     "-dpl": LOCAL,
+    "-dcp": CONTEXT,
+    "-pcp": PREFILL_CONTEXT,
     "-n": NODES,
     "-r": NODE_RANK,
     "-dpr": START_RANK,
@@ -142,8 +149,8 @@ RANGES: Mapping[str, Range] = {
     "--node-rank": Range(0),
     "--data-parallel-rank": Range(0),
     "--data-parallel-rpc-port": Range(most=HIGHEST_PORT),
-    "--prefill-context-parallel-size": Range(unit="devices"),
-    "--decode-context-parallel-size": Range(unit="devices"),
+    PREFILL_CONTEXT: Range(unit="devices"),
+    CONTEXT: Range(unit="devices"),
     "--max-parallel-loading-workers": Range(unit="workers"),
     ADAPTERS_AT_ONCE: Range(unit="adapters"),
     ADAPTER_RANK: Range(most=512),

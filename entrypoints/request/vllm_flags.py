@@ -17,6 +17,7 @@ from entrypoints.core.folders import read_bounded
 from entrypoints.request.access import Access
 from entrypoints.request.flags import API_KEY, CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
 from entrypoints.request.intents import NONE, Intents
+from entrypoints.request.recipes import NOTHING_PUBLISHED, Recipe
 from entrypoints.request.roles import Role
 from entrypoints.request.vllm_lists import NOT_KNOWN, VllmLists
 
@@ -68,6 +69,8 @@ class UserFlags(NamedTuple):
     """Whether the model's name begins with `modelscope:`; the flags and the command line have the name without it."""
     vllm: VllmLists = NOT_KNOWN
     """What this image's vLLM says of itself."""
+    recipe: Recipe = NOTHING_PUBLISHED
+    """What a published recipe sets for the model on this host."""
     accepted: tuple[str, ...] = ()
     """What vLLM takes by the user's word, whatever its lists say."""
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 ACCEPT = "--vllm-accepts"
 """drydock's flag: vLLM takes what it names, whatever the lists say; repeatable."""
+_OCI_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""What `uname -m` prints → the name in OCI's platforms, where they differ."""
 BOOLEAN = "boolean"
 """A flag that also exists with `--no-` before its name (templates/tools/read_vllm.py)."""
 
@@ -27,17 +29,44 @@ class VllmLists(NamedTuple):
         """Return the entries of a list; None if it is not known."""
         return frozenset(self.lists[kind]) if kind in self.lists else None
 
+    def own_or_assumed(self, kind: str) -> frozenset[str] | None:
+        """Return the entries of a list, or of the release with this version; None if neither is known.
+
+        A fork adds to the flags of its release and seldom removes one: good enough to leave something out.
+        """
+        entries = self.lists.get(kind, self.lists.get(f"{kind}_of_release"))
+        return None if entries is None else frozenset(entries)
+
     def refuse_float16(self, model_type: str) -> str:
         """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
         return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()
+
+    def narrow_rows(self, architecture: str) -> VllmLists:
+        """Return the lists with those other rows only that have an image for a machine's architecture."""
+        if not self.lists.get("rows"):
+            return self
+        platforms: Mapping[str, list[str]] = self.lists.get("row_platforms", {})
+        wanted = f"linux/{_OCI_NAMES.get(architecture, architecture)}"
+        rows = {
+            name: [row for row in others if wanted in platforms.get(row, (wanted,))]
+            for name, others in self.lists["rows"].items()
+        }
+        return self._replace(lists={**self.lists, "rows": {name: others for name, others in rows.items() if others}})
 
     def option_strings(self) -> frozenset[str]:
         """Return every option string of the server, empty if they are not known or only assumed."""
         flags: Mapping[str, Any] = self.lists.get("flags", {})
         if not flags or self.assumed:
             return frozenset()
-        negated = (f"--no-{name[2:]}" for name, takes in flags.items() if takes == BOOLEAN and name[:2] == "--")
-        return frozenset({*flags, *negated, "-h", "--help"})
+        booleans = [name for name, takes in flags.items() if takes == BOOLEAN and name[:2] == "--"]
+        inverses: list[str] = self.lists.get("inverses", [])
+        inverted = (
+            other + name[len(beginning) :]
+            for beginning, other in zip(inverses, reversed(inverses), strict=True)
+            for name in booleans
+            if name.startswith(beginning)
+        )
+        return frozenset({*flags, *(f"--no-{name[2:]}" for name in booleans), *inverted, "-h", "--help"})
 
 
 NOT_KNOWN = VllmLists()

@@ -20,7 +20,7 @@ import json
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions, entry_points
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ FILE_AT_MOST = 4 << 20
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
     *("distributed/kv_transfer/", "platforms/__init__.py", "model_executor/layers/quantization/__init__.py"),
-    *("transformers_utils/config.py",),
+    *("transformers_utils/config.py", "utils/argparse_utils.py"),
     *("model_executor/model_loader/__init__.py", "model_executor/models/__init__.py"),
     "model_executor/models/registry.py",
 )
@@ -116,8 +116,8 @@ class NotLiteralError(Exception):
     """An expression has parts that only running it would tell."""
 
 
-def assignments(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return the values that a module assigns to names at its top level; the last one wins."""
+def assignments(tree: ast.Module | ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the values that a module or function assigns to names at its top level; the last one wins."""
     values: dict[str, ast.expr] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -317,6 +317,17 @@ class Records:
         methods = (item for item in (node.body if node else ()) if isinstance(item, ast.FunctionDef))
         return next((item for item in methods if item.name == method), None)
 
+    def required_numbers(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each field that a class checks against a literal list of numbers, with the list.
+
+        Until 0.11 --max-lora-rank is an int, and LoRAConfig refuses all but a few of them.
+        """
+        for node in self._classes.values():
+            for function in (item for item in node.body if isinstance(item, ast.FunctionDef)):
+                locals_of = assignments(function)
+                for check in (item for item in function.body if isinstance(item, ast.If)):
+                    yield from _required_by(check, locals_of)
+
     def accepted(self, annotation: ast.expr) -> Any:
         """Return what a flag of a field takes, in the order in which vLLM's get_kwargs looks at the annotation."""
         parts = list(self._parts(annotation))
@@ -363,6 +374,23 @@ class Records:
             yield node
 
 
+def _required_by(check: ast.If, known: Mapping[str, ast.expr]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the field and the numbers of `if self.field not in numbers: raise`."""
+    test = check.test
+    if not (
+        isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn) and isinstance(check.body[0], ast.Raise)
+    ):
+        return
+    if not (isinstance(test.left, ast.Attribute) and _last_name(test.left.value) == "self"):
+        return
+    try:
+        words = names_in(test.comparators[0], known)
+    except NotLiteralError:
+        return
+    if words and all(word.isdecimal() for word in words):
+        yield test.left.attr, sorted(set(words))
+
+
 def read_flags(package: Package) -> dict[str, Any] | None:
     """Return the server's flags: flag → what it takes. None if this version builds its flags in another way."""
     records = Records(package)
@@ -381,6 +409,10 @@ def read_flags(package: Package) -> dict[str, Any] | None:
         fields = records.fields("FrontendArgs")
         flags.update((f"--{field.replace('_', '-')}", records.accepted(note)) for field, note in fields.items())
         flags.update(_customised(records))
+    for field, numbers in records.required_numbers():
+        flag = f"--{field.replace('_', '-')}"
+        if flags.get(flag) == INTEGER:
+            flags[flag] = numbers
     return flags
 
 
@@ -458,10 +490,22 @@ def _customised(records: Records) -> Iterator[tuple[str, Any]]:
                             yield extra, ""
 
 
-def option_strings(flags: Mapping[str, Any]) -> list[str]:
-    """Return every option string of the parser, with the `--no-` form of a boolean."""
-    negated = (f"--no-{flag[2:]}" for flag, accepted in flags.items() if accepted == BOOLEAN and flag.startswith("--"))
-    return sorted({*flags, *negated, "-h", "--help"})
+def read_inverses(package: Package) -> list[str] | None:
+    """Return the beginnings of two flags of which the parser makes one from the other, since 0.33; None without."""
+    classes = {getattr(node, "name", "") for node in package.tree("utils/argparse_utils.py").body}
+    return ["--disable-", "--enable-"] if "EnableDisableAction" in classes else None
+
+
+def option_strings(flags: Mapping[str, Any], inverses: Sequence[str] = ()) -> list[str]:
+    """Return every option string of the parser, with the `--no-` form of a boolean, and its inverse."""
+    booleans = [flag for flag, accepted in flags.items() if accepted == BOOLEAN and flag.startswith("--")]
+    inverted = (
+        other + flag.removeprefix(beginning)
+        for beginning, other in zip(inverses, reversed(inverses), strict=True)
+        for flag in booleans
+        if flag.startswith(beginning)
+    )
+    return sorted({*flags, *(f"--no-{flag[2:]}" for flag in booleans), *inverted, "-h", "--help"})
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------
@@ -491,6 +535,7 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
         "flags": read_flags(package),
+        "inverses": read_inverses(package),
     }
     choices = (lists["flags"] or {}).get("--tool-call-parser")  # until 0.6.2 the registry is this flag's choices
     lists["tool_parsers"] = lists["tool_parsers"] or (isinstance(choices, list) and choices)

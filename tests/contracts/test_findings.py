@@ -111,7 +111,7 @@ def test_code_writes_out_an_id_that_its_table_has(call: Call) -> None:
 @for_each(NOTICES, lambda call: f"{call.path}:{call.line}")
 def test_code_gives_what_the_words_name(call: Call) -> None:
     given = {keyword.arg for keyword in call.node.keywords}
-    if call.path.stem == "grants":
+    if call.path.stem == "grants" and TABLE[call.id].placeholders:
         assert given == {None}
         given = {"because", "source", "option"}  # of its _said
 

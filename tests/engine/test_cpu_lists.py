@@ -45,7 +45,7 @@ def test_every_list_is_that_of_the_registry(recorded: dict[str, Any], imported: 
 
 def test_the_flags_are_those_of_the_running_parser(recorded: dict[str, Any], imported: dict[str, Any]) -> None:
     options = imported["options"]
-    assert sorted(options) == read_program(DRYDOCK).option_strings(recorded["flags"])
+    assert sorted(options) == read_program(DRYDOCK).option_strings(recorded["flags"], recorded.get("inverses", ()))
     switches = {"switch": "_StoreTrueAction", "boolean": "BooleanOptionalAction"}
     wrong = {
         flag: takes

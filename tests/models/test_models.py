@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from entrypoints.core.errors import EntrypointError
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
 from entrypoints.model.parameters import estimate
-from tests.support import decisions, machines, published
+from tests.support import decisions, machines, planned, published
 from tests.support.planned import configurations
 
 BODIES = configurations()
@@ -93,6 +94,23 @@ def test_a_recommendation_stands_once() -> None:
 
 def test_most_recommendations_agree() -> None:
     assert published.share(published.comparisons()) >= AGREEING, published.disagreements()
+
+
+def test_a_recipe_changes_no_placement_of_a_published_recommendation() -> None:
+    """A recipe never names the parallelism, and what does not fit of it is left out."""
+    asked = {(record.model, record.on): record for record in RECORDS if record.hosts == 1}
+    differing = [name for name, record in asked.items() if spread_of(record, recipes=True) != spread_of(record)]
+    assert differing == []
+
+
+def spread_of(record: published.Record, *, recipes: bool = False) -> planned.Spread | None:
+    """Return how a plan spreads the model of a recommendation; None if it is refused."""
+    machine = machines.machine(record.device, record.devices, record.target)
+    try:
+        plan = planned.plan_with_recipe(machine, planned.models()[record.model], recipes=recipes)
+    except EntrypointError:
+        return None
+    return planned.spread(plan)._replace(length="", because="")
 
 
 def test_every_disagreement_with_a_published_recommendation_is_explained() -> None:

@@ -25,9 +25,12 @@ from entrypoints.model.config import parse_config  # noqa: E402
 from entrypoints.model.parameters import estimate  # noqa: E402
 from entrypoints.model.read import ModelFacts, parse_model  # noqa: E402
 from entrypoints.model.weights import Weights  # noqa: E402
-from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
+from entrypoints.plan.plan import command  # noqa: E402
+from entrypoints.plan.recipe_file import read_facts  # noqa: E402
+from entrypoints.plan.recipes import choose_recipe  # noqa: E402 - after the path is set
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, LOCAL, PIPELINE, TENSOR  # noqa: E402
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
+from entrypoints.request.recipes import RecipeChoice  # noqa: E402
 from entrypoints.request.vllm_flags import parse_given  # noqa: E402
 from entrypoints.request.vllm_lists import NOT_KNOWN, VllmLists  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
@@ -107,16 +110,26 @@ def plan(
 
 
 def plan_in_row(machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE) -> ServePlan:
-    """Plan as the machine's own row does, with what is known of its vLLM.
+    """Plan as the machine's own row does, with what is known of its vLLM and the model's published recipe.
 
     Raises EntrypointError, also for what a list does not confirm: a table has no room for a warning.
     """
-    given = parse_given((model.name, *words), {}, (), intents)._replace(vllm=lists_of_row(machine.profile["variant"]))
-    planned = command(machine.profile, machine.facts, model, given)
+    planned = plan_with_recipe(machine, model, words, intents)
     doubt = next((finding for finding in planned.findings if finding.id == size.NOT_CONFIRMED), None)
     if doubt:
         raise EntrypointError(REFUSED, f"{doubt.found}: {doubt.text}")
     return planned
+
+
+def plan_with_recipe(
+    machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE, *, recipes: bool = True
+) -> ServePlan:
+    """Plan as the machine's own row does, with the published recipe of the model. Raises EntrypointError."""
+    given = parse_given((model.name, *words), {}, (), intents)._replace(vllm=lists_of_row(machine.profile["variant"]))
+    facts = read_facts(str(ROOT / "templates/recipes.json"), model)
+    choice = RecipeChoice(off=not recipes)
+    recipe = choose_recipe(machine.profile, machine.facts, model, given, facts, choice)
+    return command(machine.profile, machine.facts, model, given._replace(recipe=recipe))
 
 
 @cache

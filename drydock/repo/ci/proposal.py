@@ -22,12 +22,14 @@ from drydock.lock import lockfile, resolution
 from drydock.lock.drift.ask import LiveUpstream, Upstream
 from drydock.lock.drift.find import find, raise_if_found
 from drydock.lock.drift.record import Drift, text
+from drydock.lock.recipes import recipes_lock
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.repo import docs
 from drydock.repo.ci.rows import rows, unlocked
 from drydock.repo.ci.variables import TOKEN, how_to_set
 from drydock.repo.ci.workflow import BRANCH, PATHS
+from drydock.repo.recipes import format_update, update_recipes
 
 
 class LockRequest(NamedTuple):
@@ -40,6 +42,7 @@ class LockRequest(NamedTuple):
 
 UPDATE = LockRequest("drydock/locks", "Update locks")
 FIRST = LockRequest("drydock/first-locks", "Lock what was not locked")
+RECIPES = LockRequest("drydock/recipes", "Take newer recipes of vLLM")
 NOTE = (
     "Their digests are void, and their proofs are of earlier inputs: run `./inv verify --target … --record` and"
     " `./inv test --record`."
@@ -47,8 +50,8 @@ NOTE = (
 NOTHING = "nothing to propose\n"
 MAX_BODY = 60_000
 """Characters. GitHub rejects a body of more than 65,536."""
-GENERATED = ("images", "docs", "README.md")
-"""What locking and rendering write."""
+GENERATED = ("images", "docs", "README.md", recipes_lock.FACTS, recipes_lock.LOCK)
+"""What locking, rendering and `./inv recipes` write."""
 IDENTITY = ("user.name=drydock", "user.email=drydock@localhost", "commit.gpgSign=false")
 CREDENTIALS = f'!f() {{ echo username=x-access-token; echo "password=${TOKEN}"; }}; f'
 """A git credential helper that reads the token from the environment, because any user can read arguments
@@ -125,6 +128,15 @@ def propose_first(project: Project, to: Server) -> str:
     changed = relock(project, unlocked(project, matrix.read_matrix(project)), first=True)
     lines = (f"- {project.name_of(path)}" for path in changed)
     return (changed and _offer(project, to, FIRST, "\n".join(("These locks pin more now:", "", *lines)))) or NOTHING
+
+
+def propose_recipes(project: Project, to: Server) -> str:
+    """Take newer published recipes; the request says which plans of recorded hosts change. Returns what was done."""
+    project.check_writable(recipes_lock.LOCK)
+    _refuse_edits(project)
+    message = format_update(update_recipes(project), project)
+    log(message)
+    return _offer(project, to, RECIPES, message) or NOTHING
 
 
 def _offer(project: Project, to: Server, request: LockRequest, message: str) -> str:

@@ -83,13 +83,23 @@ def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", 
 
 @verb(
     name="propose",
-    help={"format": "github or gitlab", "unlocked": "lock variants that are not locked, where this machine can"},
+    help={
+        "format": "github or gitlab",
+        "unlocked": "lock variants that are not locked, where this machine can",
+        "recipes": "take newer published recipes of vLLM instead",
+    },
 )
-def ci_propose(_: Context, format: str, unlocked: bool = False) -> None:  # noqa: A002 - the option's name
+def ci_propose(
+    _: Context,
+    format: str,  # noqa: A002 - the option's name
+    unlocked: bool = False,
+    recipes: bool = False,
+) -> None:
     """Lock the variants that have drifted, push a branch and open a pull or merge request."""
     from drydock.repo.ci import proposal
 
     propose = proposal.propose_first if unlocked else proposal.propose
+    propose = proposal.propose_recipes if recipes else propose
     emit(propose(here(), proposal.server(format)))
 
 

@@ -16,7 +16,7 @@ from entrypoints.decide.cpu.executor import BIND, has_room_for_workers
 from entrypoints.decide.cpu.memory import kv_share, smallest_room
 from entrypoints.decide.cpu.user_binding import place_on_lists, read_user_lists
 from entrypoints.decide.decision_input import Case
-from entrypoints.decide.parallelism.constraints import impossible_size, sizes
+from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, sizes
 from entrypoints.decide.parallelism.hosts import count_hosts
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.decide.records import gib
@@ -42,6 +42,7 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
         return _on_lists(case, domains, lists)
     if hosts > 1 and not user:
         return _over_hosts(case, domains, hosts)
+    check_experts(case.model, _experts(case))
     if user:
         chosen, error = _layout(case, domains, user), impossible_size(case.model, RULES, user, _experts(case))
         if error:

@@ -9,9 +9,11 @@ NxD Inference, and vLLM Neuron's configuration options.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
+from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import counted
@@ -19,6 +21,7 @@ from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cor
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.records import Decision, Thresholds, gib
+from entrypoints.facts.derived import available_memory
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
@@ -53,6 +56,8 @@ class NeuronCase(NamedTuple):
     """Effective --max-model-len."""
     sequences: int
     """Effective --max-num-seqs."""
+    share: float
+    """Of a core's memory, which vLLM Neuron takes a part of for the KV cache (--gpu-memory-utilization)."""
 
     @property
     def block(self) -> int:
@@ -79,13 +84,10 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
     if given.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
         limited = limited._replace(expert_share=0.0)
-    fit_given = _for_latency(cores.given)
-    if engine.capped:
-        fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)
-    fitted = fit(cores.facts, limited, fit_given, _rules(cores.facts, thresholds, engine))
+    fitted, share = _fit(cores.facts, limited, _for_latency(cores.given), thresholds, engine)
     effective = fitted.length or _unknown_length(thresholds, engine)
     sequences = _sequences(fitted, effective, thresholds)
-    case = NeuronCase(facts, model, given, thresholds, fitted, effective, sequences)
+    case = NeuronCase(facts, model, given, thresholds, fitted, effective, sequences, share)
     values = {
         "--dtype": Value("bfloat16", "Neuron supports it and float16, whose range some weights exceed"),
         **_lengths(case, length),
@@ -141,6 +143,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         block=thresholds.whole("block"),
         sizes=tuple(int(size) for size in sizes),
         pads_heads=engine.pads_heads,
+        own_classes=True,
         pipeline=False,
         cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),
@@ -157,14 +160,45 @@ _SEVERAL_SERVERS = (
 )
 
 
-def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds) -> UserFlags:
+def _fit(
+    facts: Facts, model: ModelFacts, given: UserFlags, thresholds: Thresholds, engine: Engine
+) -> tuple[Fit, float]:
+    """Return what fits, and the share of a core's memory: the usual one, or the largest with which the model fits.
+
+    vLLM Neuron sizes the KV cache by the share alone, so that a smaller share leaves more for the weights. Raises the
+    errors of `fit`; of several that of the usual share.
+    """
+    rules, usual = _rules(facts, thresholds, engine), thresholds.number("usable_share")
+    is_set = any(name in given.flags for name in (UTILISATION, CACHE_BYTES)) or given.variable(KV_CAP) is not None
+
+    def fit_with(share: float) -> tuple[Fit, float]:
+        return fit(facts, model, _with_kv_cap(facts, given, thresholds, share, engine), rules), share
+
+    try:
+        return fit_with(usual)
+    except EntrypointError as refusal:
+        if refusal.code != DOES_NOT_FIT or is_set or not engine.capped:
+            raise
+        for percent in _LOWER_SHARES:
+            with suppress(EntrypointError):
+                return fit_with(percent / 100)
+        raise
+
+
+_LOWER_SHARES = range(85, 5, -5)
+"""Percent of a core's memory that are tried for a model that the usual share has no room for."""
+
+
+def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds, usual: float, engine: Engine) -> UserFlags:
     """Return the user's flags with the KV cache size that results from vLLM Neuron's cap, for the fit."""
+    if not engine.capped:
+        return given
     sizes = [device.memory_total for device in facts.devices if device.memory_total]
     if CACHE_BYTES in given.flags or not sizes:
         return given
     try:
         share = float(given.variable(KV_CAP) or thresholds.number("kv_share"))
-        usable = float(given.flag(UTILISATION) or thresholds.number("usable_share"))
+        usable = float(given.flag(UTILISATION) or usual)
     except ValueError:  # vLLM itself refuses it
         return given
     size = str(int(min(sizes) * usable * share))
@@ -281,8 +315,16 @@ def _native(case: NeuronCase) -> dict[str, Value]:
     return {
         BATCHED: Value(str(case.chunk), chunk),
         CONFIG: Value(_json(config), _time(case, len(prompts) + len(batches)), (_SAMPLING,)),
-        UTILISATION: Value(f"{case.thresholds.number('usable_share'):g}", cap),
+        UTILISATION: _share(case, cap),
     }
+
+
+def _share(case: NeuronCase, cap: str) -> Value:
+    usual = case.thresholds.number("usable_share")
+    if case.share == usual:
+        return Value(f"{usual:g}", cap)
+    instead = (f"{usual:g}, the usual share: weights and KV cache would not fit",)
+    return Value(f"{case.share:g}", f"the largest with which the weights fit too; {cap}", instead)
 
 
 _SAMPLING = "on_device_sampling_config: faster, but supports only greedy sampling, or few sampling parameters"
@@ -373,8 +415,9 @@ def _notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
         yield notice("PLAN-075", method, f"one of {', '.join(methods)}")
     yield from _unsupported_settings(case)
     weights = case.model.weights
-    if weights and case.facts.memory.available < weights.on_disk:
-        yield notice("PLAN-073", gib(case.facts.memory.available), f"at least {gib(weights.on_disk)}")
+    free = available_memory(case.facts)
+    if weights and free < weights.on_disk:
+        yield notice("PLAN-073", gib(free), f"at least {gib(weights.on_disk)}")
 
 
 _CHUNKED = "--enable-chunked-prefill"

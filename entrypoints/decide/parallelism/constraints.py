@@ -13,14 +13,25 @@ from entrypoints.decide.parallelism.hosts import check_ways
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
+from entrypoints.model.parameters import STATE_INPUTS
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import EXECUTOR, EXPERT, NODES
+from entrypoints.request.flags import CONTEXT, EXECUTOR, EXPERT, NODES
 
 _EACH = 8
 """Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
+_BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
+"""Quantisations whose scales may belong to blocks, and the bits of their numbers; 0 bits if the method says them."""
+_ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
+"""Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
+param2moe.py, which divide their number by the ranks and round down."""
+_PADDED_TO = 64
+"""Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
 """More ranks than share any model's heads."""
+_UNCUT = ("bitsandbytes",)
+"""Quantisations whose weights on disk no rank can hold a part of. Source: vLLM 0.7 to 0.27 (the last with the method),
+model_executor/model_loader/bitsandbytes_loader.py, "Prequant BitsAndBytes models with tensor parallelism"."""
 _SLICED = ("mxfp4", "gpt_oss_mxfp4")
 """Quantisations whose recipes split every expert: vllm-project/recipes, OpenAI/GPT-OSS.md."""
 
@@ -121,6 +132,7 @@ def _has_users_numbers(split: Split, space: Space) -> bool:
 def _check_fixed(case: FitCase) -> None:
     """Raise USAGE for an impossible parallelism of the user's, with the nearest possible sizes."""
     model, rules, space = case.model, case.rules, case.space
+    check_experts(model, space.experts)
     split, engines = space.fixed, space.engines or 1
     on_all = split.world * engines
     if space.hosts > 1 and on_all > space.devices * space.hosts:
@@ -135,11 +147,23 @@ def _check_fixed(case: FitCase) -> None:
     wrong = impossible_size(model, across, split.tensor, space.experts) if space.tensor else None
     if wrong:
         raise wrong
+    if rules.context > 1 and not (space.tensor or sizes(model, rules, space.devices * space.hosts, space.experts)):
+        why = obstacle(model, rules, max(space.devices * space.hosts, 2), space.experts)
+        raise EntrypointError(USAGE, why, f"lower {CONTEXT}, or leave it out")
     cut = expert_obstacle(model, rules, engines * split.tensor, space.experts)
     if cut and space.engines:
         raise EntrypointError(USAGE, f"-dp {engines}: {cut}", f"{EXPERT} keeps experts whole")
     if split.pipeline > 1 and not rules.pipeline:
         raise EntrypointError(USAGE, f"-pp {split.pipeline}: this stack has no pipeline parallelism", "leave out -pp")
+
+
+def check_experts(model: ModelFacts, experts: bool | None) -> None:
+    """Raise USAGE for expert parallelism of a model without experts.
+
+    Source: vLLM 0.32's config/model.py, _verify_with_expert_parallelism.
+    """
+    if experts and model.geometry and not model.geometry.experts:
+        raise EntrypointError(USAGE, f"{EXPERT}: {model.name} has no experts", f"leave out {EXPERT}")
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
@@ -150,13 +174,17 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
     geometry = model.geometry
     if rules.sizes and tensor not in rules.sizes:
         return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
-    if geometry is None or tensor == 1:
-        return ""
+    if model.quantization in _UNCUT and tensor > 1:
+        return f"ranks cannot share weights that {model.quantization} has quantised, pipeline stages (-pp) can"
+    context = _context_obstacle(geometry, rules.context, tensor)
+    if context or geometry is None or tensor == 1:
+        return context
     heads = _heads_obstacle(geometry, rules, tensor) or _state_obstacle(geometry, rules, tensor)
     if heads:
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
+    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
@@ -201,6 +229,27 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     return ""
 
 
+def _context_obstacle(geometry: Geometry | None, context: int, tensor: int) -> str:
+    """Return why decode context parallelism over so many of these ranks is impossible; empty if it can be had.
+
+    Source: vLLM 0.32, config/parallel.py, and config/model.py, verify_with_parallel_config.
+    """
+    if context == 1:
+        return ""
+    if tensor % context:
+        return f"{tensor} ranks are not divisible by {CONTEXT} {context}"
+    if geometry is None or geometry.latent:
+        return ""
+    copies, queries = tensor // geometry.kv_heads, geometry.heads // geometry.kv_heads
+    if copies < max(context, 2):
+        return (
+            f"{CONTEXT} {context} needs {context} copies of {geometry.kv_heads} KV heads, {tensor} ranks have {copies}"
+        )
+    if queries % context:
+        return f"{queries} query heads for each KV head are not divisible by {CONTEXT} {context}"
+    return ""
+
+
 def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     """Return why this number of ranks cannot share the state of linear-attention and Mamba layers; empty if it can.
 
@@ -213,6 +262,56 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     keys = rules.state_block * geometry.kv_heads_of_rank(tensor) * geometry.head_size * rules.kv_element
     if geometry.state_matrix * STATE_BYTES // tensor % keys:
         return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
+    return ""
+
+
+def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+    """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
+    if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
+        return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
+    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
+    return matrix or tower or _vocabulary_obstacle(geometry, tensor)
+
+
+def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
+    """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
+
+    Scales of groups lie along a matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks
+    of merged matrices be cut. Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape,
+    and layers/linear.py, _maybe_allow_fp8_block_shape_mismatch.
+    """
+    if not model.group:
+        return ""
+    blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
+    for matrix in model.linears:
+        along_outputs = blocks and matrix.divided == "outputs" and matrix.slices == 1
+        divided = matrix.divided == "inputs" or along_outputs
+        if matrix.experts or matrix.plain or matrix.names[0] == STATE_INPUTS or not divided:
+            continue
+        width = matrix.outputs if along_outputs else matrix.inputs
+        cut = _cut(width, tensor, model.group, f"the width of {matrix.names[0]}")
+        if cut:
+            return cut
+    return ""
+
+
+def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
+    """Return why this number of ranks cannot share the embedding; empty if it can.
+
+    Source: vLLM 0.6 to 0.33, layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE and divide.
+    """
+    padded = -(-geometry.vocabulary // _PADDED_TO) * _PADDED_TO
+    return f"a vocabulary of {padded} (padded) is not divisible by {tensor}" if padded % tensor else ""
+
+
+def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
+    """Return why this number of ranks cannot share the heads of a tower; empty if it can.
+
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
+    """
+    for tower in model.towers:
+        if tower.heads % tensor:
+            return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"
     return ""
 
 

@@ -13,13 +13,11 @@ from entrypoints.core.records import Notice
 from entrypoints.model.config import optional_table
 from entrypoints.model.geometry import overridden
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import LENGTH, OVERRIDES, ROPE, SEQUENCES
+from entrypoints.request.flags import LENGTH, NO_LATENT, NO_WINDOW, OVERRIDES, ROPE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 _LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 _CHANGES_LENGTH = ("--hf-config-path", "--rope-theta", "--config-format")
-_SCALED_ALREADY_FROM = (0, 30)
-"""Since this version vLLM does not multiply the original length of YaRN by its factor."""
 
 _USUAL = 2048
 """Tokens of a usual sequence, prompt and answer, if nothing is known of the requests. The mean of the published Azure
@@ -83,6 +81,7 @@ def _lengths(model: ModelFacts, given: UserFlags, block: int) -> Demand:
     if not (intents.input and intents.output):
         return Demand(most, "", typical=typical)
     longest = intents.input[1] + intents.output[1]
+    most = most and model.geometry and max(most, model.geometry.rope.asked)
     if most is not None and longest > most:
         message = (
             f"{model.name}: --input-range and --output-range add up to {longest} tokens, the model supports {most}"
@@ -105,14 +104,14 @@ def check_length(model: ModelFacts, given: UserFlags, settings: Collection[str])
     geometry, user = model.geometry, given.flag(LENGTH)
     if geometry is None or geometry.max_length is None or user in (None, "-1", "auto"):
         return
-    longest = max(geometry.max_length, geometry.stated_length)
+    longest = max(geometry.max_length, geometry.stated_length, geometry.rope.asked)
     overridden = _LONGER in settings or given.variable(_LONGER) or any(name in given.flags for name in _CHANGES_LENGTH)
     if (given.number(LENGTH) or 0) <= longest or overridden:
         return
     message = f"{given.flags[LENGTH].given}: {model.name} supports {longest} tokens"
     hint = f"lower it, or set {_LONGER}=1 if the model was trained for more"
     stretched = int(geometry.rope.original * geometry.rope.factor)
-    if geometry.rope.kind == "yarn" and stretched > longest:
+    if geometry.rope.kind in ("yarn", "telechat3-yarn") and stretched > longest:
         hint = f'add "max_position_embeddings": {stretched} to {OVERRIDES}: this vLLM does not apply the factor itself'
     raise EntrypointError(USAGE, message, hint)
 
@@ -122,7 +121,7 @@ def as_overridden(model: ModelFacts, given: UserFlags, vllm: str) -> ModelFacts:
 
     `vllm` is the image's version.
     """
-    multiplies = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2]) < _SCALED_ALREADY_FROM
+    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:2])
     for flag in (OVERRIDES, ROPE):
         text = given.flag(flag) or "{}"
         if model.geometry is None:
@@ -130,10 +129,21 @@ def as_overridden(model: ModelFacts, given: UserFlags, vllm: str) -> ModelFacts:
         try:
             parsed = optional_table({"value": parse_json(text)}, "value") or {}
             overrides = parsed if flag == OVERRIDES else {"rope_scaling": parsed}
-            model = model._replace(geometry=overridden(model.geometry, overrides, multiplies_yarn=multiplies))
+            model = model._replace(geometry=overridden(model.geometry, overrides, version))
         except ValueError as error:
             raise EntrypointError(USAGE, f"{flag}: {error}", "write a JSON object, as in config.json") from error
-    return model
+    if given.variable(NO_LATENT) == "1" and model.geometry:
+        model = model._replace(geometry=model.geometry.without_latent)
+    return _without_window(model) if given.flag(NO_WINDOW) == "True" else model
+
+
+def _without_window(model: ModelFacts) -> ModelFacts:
+    """Return the model as --disable-sliding-window makes it: every layer attends to all tokens, of a window at most."""
+    geometry = model.geometry
+    if geometry is None:
+        return model
+    length = geometry.window if geometry.is_cut_to_window else geometry.max_length
+    return model._replace(geometry=geometry._replace(sliding_layers=0, max_length=length))
 
 
 def length_notices(model: ModelFacts, overridden_model: ModelFacts) -> Iterator[Notice]:

@@ -65,11 +65,26 @@ def choose_pool(facts: Facts, requested: tuple[int, ...] | None, usable: float) 
     free = tuple(device for device in healthy if not is_in_use(device, usable))
     in_use = tuple(device for device in healthy if is_in_use(device, usable))
     if not free:
-        states = f"{_labelled('not healthy', unhealthy)}{_labelled('held by other processes', in_use)}"
-        hint = f"end the processes that hold them, or select devices anyway: --devices {numbers(facts.devices)}"
-        raise EntrypointError(HOST, f"none of {len(facts.devices)} devices is healthy and free{states}", hint)
+        raise _none_usable(facts.devices, unhealthy, in_use)
     alike, different = _largest_family(free)
     return Pool(alike, (*_excluded(unhealthy, in_use, different, alike[0].name), *_unequal(alike)))
+
+
+def _none_usable(
+    devices: tuple[Device, ...], unhealthy: tuple[Device, ...], in_use: tuple[Device, ...]
+) -> EntrypointError:
+    """Return the error that no device can serve. A process is named only where the driver reports one."""
+    held = tuple(device for device in in_use if device.busy)
+    full = tuple(device for device in in_use if not device.busy)
+    sizes = ", ".join(
+        f"{device.number} ({gib(free_memory(device) or 0)} of {gib(device.memory_total or 0)})" for device in full
+    )
+    states = (
+        f"{_labelled('not healthy', unhealthy)}{_labelled('held by other processes', held)}"
+        f"{f'; too little memory is free: {sizes}' if full else ''}"
+    )
+    hint = f"end the processes that hold them, or select devices anyway: --devices {numbers(devices)}"
+    return EntrypointError(HOST, f"none of {len(devices)} devices is healthy and free{states}", hint)
 
 
 def is_healthy(device: Device) -> bool:

@@ -19,12 +19,14 @@ from entrypoints.request.flags import (
     BATCHED,
     CACHE_BYTES,
     CACHE_TYPE,
+    CONTEXT,
     DATA,
     EXECUTOR,
     EXPERT,
     LOCAL,
     OFFLOAD,
     PIPELINE,
+    PREFILL_CONTEXT,
     TENSOR,
     UTILISATION,
 )
@@ -83,6 +85,8 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         rules = rules._replace(data=False)
     if not is_known(given, EXPERT):
         rules = rules._replace(expert="")
+    if given.number(PREFILL_CONTEXT) in (None, 1):  # else its ranks are others than the tensor-parallel ones
+        rules = rules._replace(context=given.number(CONTEXT) or 1)
     demand = read_demand(model, given, rules.block, rules.sequences)
     step = given.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
     return FitCase(
@@ -155,4 +159,4 @@ def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> KvCache | None:
         return None
     kind = given.flag(CACHE_TYPE) or "auto"
     element = 1 if kind.startswith(("fp8", "int8")) else rules.kv_element
-    return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk)
+    return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk, rules.context)

@@ -52,9 +52,14 @@ def reach(thresholds: Thresholds) -> dict[str, Any]:
 
 
 def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
-    """Return the link between hosts: FABRIC, RDMA, or empty if nothing is known of it."""
+    """Return the link between hosts: FABRIC, RDMA, or empty if nothing is known of it.
+
+    Hosts that NVLink joins are in one cluster and clique (nvidia-smi -q, Fabric), such as the trays of a GB200 NVL72.
+    """
     if usual == SLICE:
         return FABRIC if "," in env.get(SLICE_HOSTS, "") else ""
+    if facts.kernel.get("nvlink_cluster"):
+        return FABRIC
     return usual or (RDMA if facts.kernel.get("rdma_devices") else "")
 
 

@@ -6,12 +6,13 @@ its thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Notice
+from entrypoints.core.records import Facts, Notice, Use
 from entrypoints.decide.records import GIB
+from entrypoints.facts.derived import available_memory
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import QUANTIZATION
 from entrypoints.request.vllm_flags import UserFlags
@@ -25,6 +26,8 @@ _ELEMENT = 2
 _FLOAT_BITS = 16
 _DEVICE = "--weights-load-device"
 """Of Gaudi's fork: where the weights are before they are quantised."""
+_IN_HOST = ((_DEVICE, "cpu"), ("VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT", "1"))
+"""Settings with which all weights are in the host's memory first: of Gaudi's fork, and of Intel's llm-scaler."""
 
 
 class Method(NamedTuple):
@@ -66,6 +69,20 @@ def notices(
     if model.quantization and loaded.conversion and loaded.weights and model.weights:
         before, after = (f"{weights.loaded(_ELEMENT) / GIB:.1f} GiB" for weights in (model.weights, loaded.weights))
         yield notice("PLAN-112", f"{before} on disk, {after} in memory", before, method=model.quantization)
+
+
+def find_host_weights(
+    facts: Facts, model: ModelFacts, loaded: ModelFacts, settings: Mapping[str, Any], uses: Iterable[Use]
+) -> Iterator[Notice]:
+    """Yield a notice if the host cannot hold the weights that are quantised in its memory, before they are moved."""
+    setting = next((f"{name}={value}" for name, value in _IN_HOST if str(settings.get(name, "")) == value), "")
+    if not setting or model.weights is None or loaded.weights == model.weights or model.quantization:
+        return
+    engines = len({use.engine for use in uses}) or 1
+    needed, available = model.weights.loaded(_ELEMENT) * engines, available_memory(facts)
+    if needed > available:
+        found = f"{needed / GIB:.1f} GiB of weights, {available / GIB:.1f} GiB of the host's memory available"
+        yield notice("PLAN-142", found, "memory of the host for all weights, unquantised", setting=setting)
 
 
 def _methods(thresholds: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Method]:

@@ -64,11 +64,15 @@ class KvCache(NamedTuple):
     block: int
     chunk: int
     """Tokens of a prompt that are computed at once."""
+    spread: int = 1
+    """Ranks over which decode context parallelism spreads the tokens of a sequence, in blocks of so many times the
+    size (vLLM 0.32, v1/core/kv_cache_utils.py, resolve_dcp_kv_block_size)."""
 
     def bytes(self, tokens: int, split: Split) -> int:
         """Return the bytes of one sequence, in whole blocks."""
-        whole = -(-tokens // self.block) * self.block
-        one = self.geometry.kv_bytes(whole, self.element, split.tensor, self.chunk)
+        block = self.block * self.spread
+        whole = -(-tokens // block) * block
+        one = self.geometry.kv_bytes(whole, self.element, split.tensor, self.chunk, self.spread)
         draft = self.geometry.draft_bytes(whole, self.element, split.tensor, self.chunk)  # the last stage has all of it
         return int((one - draft) * stage_share(self.geometry, split.pipeline)) + draft
 

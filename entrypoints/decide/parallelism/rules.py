@@ -30,6 +30,8 @@ class Rules(NamedTuple):
     """Tensor-parallel sizes that the runtime supports; () means any that divides."""
     pads_heads: bool = False
     """Whether the plugin replicates heads, so that their number need not be divisible (Neuron)."""
+    own_classes: bool = False
+    """Whether the models are classes of the platform's own, with other limits than those of vLLM."""
     pipeline: bool = True
     """Whether pipeline parallelism is supported."""
     expert: str = ""
@@ -62,6 +64,8 @@ class Rules(NamedTuple):
     """Head sizes for which a rank needs several query heads for each of its KV heads."""
     state_block: int = 0
     """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
+    context: int = 1
+    """Ranks that each keep a part of a sequence's tokens, if the user sets it (--decode-context-parallel-size)."""
     ways: tuple[str, ...] = ("native",)
     """How the stack serves on several hosts (hosts.Reach.ways)."""
     link: str = ""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from entrypoints.core.parse import is_number, parse_json, parse_line
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.steps import first_answer
 from entrypoints.facts.probes.common.tools import parse_error
 from entrypoints.host.host import Host, Run
@@ -32,13 +33,15 @@ COLUMNS = ("efsmi", "--dmon", "-c", "1")
 ARCHITECTURES = {"S60": "gcu300", "S60G": "gcu300"}
 """Model → target that vLLM-GCU's setup.py compiles for (-arch=gcu300)."""
 
+MEMORY = {"S60": 42976 << 20}
+"""Model → bytes, where efsmi may not read them: what it prints with error correction, which takes an eighth."""
+
 _UNITS = {"": 1 << 20, "MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30}
 _SIZE = re.compile(r"(\d{1,9})(?:\.\d+)?\s*([A-Za-z]*)")
 _BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])\b", re.IGNORECASE)
 _CARD = re.compile(r"DEV(?:ICE)?\s*ID\s*:?\s*(\d{1,4})\s*$")
 _FIRST_ROW = re.compile(r"(\d{1,4})\s+(\S.*)")
 _VERSIONS = re.compile(r"EFSMI\s*:?\s*V?([\d.]+).*?Driver\s+Ver\s*:?\s*V?([\w.]+)")
-_NOTHING = ("", "-", "N/A", "NA")
 
 
 class EfsmiCard(NamedTuple):
@@ -77,6 +80,7 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     missing = sorted(set(nodes) - {card.number for card in cards})
     if missing:
         host.fail("efsmi", f"no card for {nodes[missing[0]]}", "a card for each device file; one may be lost")
+    cards = tuple(card if card.memory else card._replace(memory=MEMORY.get(card.name)) for card in cards)
     for card in cards:
         if card.memory is None:
             host.fail("efsmi", f"no memory size for card {card.number}", "Total Size, Mem Size or Mem for each card")
@@ -141,7 +145,7 @@ def _device(host: Host, card: EfsmiCard, path: str) -> Device:
 
 def parse_size(text: str, line: str) -> int | None:
     """Parse `42976 MiB`, `49120MiB` or `32G` into bytes; None for N/A. The tool's JSON has no unit, which means MiB."""
-    if text.strip().upper() in _NOTHING:
+    if is_unknown(text):
         return None
     found = _SIZE.match(text.strip())
     unit = found[2].upper() if found else ""
@@ -161,7 +165,8 @@ def parse_bus(text: str) -> str:
 
 def _name(text: str) -> str:
     """Return the model name without the vendor, which some versions print (`Enflame S60`)."""
-    return text.strip().removeprefix("Enflame").strip()
+    name = text.strip().removeprefix("Enflame").strip()
+    return "" if is_unknown(name) else name
 
 
 def _one_of_each(cards: list[EfsmiCard], line: str) -> tuple[EfsmiCard, ...]:
@@ -227,9 +232,9 @@ def _card(number: int, keys: Keys) -> EfsmiCard:
         _address(keys),
         _memory(keys, "total size") or _memory(keys, "mem size"),
         _memory(keys, "mem usage") if used is None else used + (reserved or 0),
-        "ok" if health.lower() == "true" else health,
+        "ok" if health.lower() == "true" else "" if is_unknown(health) else health,
         None if used is None else used > 0,
-        keys.get(("device info", "dev uuid"), ""),
+        _name(keys.get(("device info", "dev uuid"), "")),
     )
 
 
@@ -302,9 +307,10 @@ def _cell(row: tuple[list[str], str], place: int) -> str:
 def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], columns: Columns) -> EfsmiCard:
     number = _FIRST_ROW.match(_cell(first, columns.name))
     bus = parse_bus(_cell(first, columns.bus))
-    if number is None or not bus:
+    if number is None or not (bus or is_unknown(_cell(first, columns.bus).partition(" ")[0])):
         raise parse_error(first[1], "a card's number, name and PCI address")
-    memory = parse_size(_cell(second, columns.memory).split(" ")[0], second[1])
+    cell = _cell(second, columns.memory)  # the size, then whether the card is split into virtual ones
+    memory = None if is_unknown(cell.rpartition(" ")[0] or cell) else parse_size(cell.split(" ")[0], second[1])
     return EfsmiCard(int(number[1]), _name(number[2]), bus, memory)
 
 
@@ -326,10 +332,16 @@ def _row(words: list[str], width: int, memory: int, share: int) -> EfsmiCard:
     if len(words) != width:
         raise parse_error(" ".join(words), f"{width} columns")
     total = parse_size(words[memory], " ".join(words))
+    if total is None or is_unknown(words[share]):
+        return EfsmiCard(int(words[0]), memory=total)
+    return EfsmiCard(int(words[0]), memory=total, used=int(total * _share(words, share)))
+
+
+def _share(words: list[str], place: int) -> float:
     try:
-        used = float(words[share]) / 100
+        used = float(words[place]) / 100
     except ValueError:
         raise parse_error(" ".join(words), "a share of memory in percent") from None
     if not 0 <= used <= 1:
         raise parse_error(" ".join(words), "a share of memory in percent")
-    return EfsmiCard(int(words[0]), memory=total, used=None if total is None else int(total * used))
+    return used

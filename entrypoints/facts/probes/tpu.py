@@ -14,6 +14,7 @@ from entrypoints.core.parse import parse_line
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
 
@@ -33,6 +34,9 @@ V2 = "0x004e"
 
 DIES = {"v2": 2, "v3": 2, "v7x": 2}
 """Devices per chip in the runtime, if more than one (tpu_info/device.py, devices_per_chip)."""
+
+MOST_CHIPS = {"v7x": 4}
+"""Chips of the largest host, where a chip can have several PCI slots (machine type tpu7x-standard-4t)."""
 
 ACCEL = "/dev/accel[0-9]*"
 VFIO = "/dev/vfio/[0-9]*"
@@ -103,11 +107,26 @@ def generation_of(accelerator_type: str) -> str:
 
 def _places(host: Host) -> tuple[TpuDevice, ...]:
     """Return the devices of Google's PCI functions by address. A chip with two dies counts as two."""
-    functions = pci.find(host, VENDOR, tuple(GENERATIONS))
+    chips = _group_by_chip(pci.find(host, VENDOR, tuple(GENERATIONS)))
+    return tuple(place for card, members in enumerate(chips) for place in _chip(host, card, members))
+
+
+def _group_by_chip(functions: tuple[pci.Pci, ...]) -> list[list[pci.Pci]]:
+    """Return the functions of each chip. Those of a v7x can be in several slots of a bus that no other chip is on.
+
+    In a virtual machine all chips may be on one bus: a slot is a chip then, or as many slots as the host's size says.
+    """
+    most = MOST_CHIPS.get(GENERATIONS[functions[0].device], 0) if functions else 0
+    buses = {function.bus.rpartition(":")[0] for function in functions}
+    separator = ":" if most and len(buses) > 1 else "."
     chips: dict[str, list[pci.Pci]] = {}
     for function in functions:
-        chips.setdefault(function.bus.partition(".")[0], []).append(function)
-    return tuple(place for card, members in enumerate(chips.values()) for place in _chip(host, card, members))
+        chips.setdefault(function.bus.rpartition(separator)[0], []).append(function)
+    slots = list(chips.values())
+    if not most or len(slots) <= most:
+        return slots
+    width = -(-len(slots) // most)
+    return [[each for slot in slots[first : first + width] for each in slot] for first in range(0, len(slots), width)]
 
 
 def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
@@ -116,9 +135,9 @@ def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
     if generation == "v3" and host.parsed(subsystem, parse_line, "") == V2:
         generation = "v2"
     dies = DIES.get(generation, 1)
-    functions = members if len(members) > 1 else members * dies
+    functions = members[:dies] if len(members) >= dies else members[:1] * dies
     for function in functions:
-        yield TpuDevice(generation, function.bus, function.node, function.cpus, card if len(functions) > 1 else None)
+        yield TpuDevice(generation, function.bus, function.node, function.cpus, card if dies > 1 else None)
 
 
 def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:
@@ -126,7 +145,7 @@ def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOut
 
     A device file is a chip, which can have two dies.
     """
-    generation = named or next((chip.generation for chip in answer.chips), "")
+    generation = named or next((chip.generation for chip in answer.chips if chip.generation), "")
     if not generation:
         expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
         host.fail(paths[0], "a TPU of unknown generation", expected)
@@ -227,9 +246,9 @@ def _cells(line: str) -> list[str]:
 def _chip_row(line: str, row: Mapping[str, str]) -> TpuInfoChip:
     path = row.get("chip") or row.get("device") or ""
     kind = _TYPE.search(row["type"])
-    if not path or kind is None:
+    if not path or (kind is None and not is_unknown(row["type"])):
         raise parse_error(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
-    return TpuInfoChip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
+    return TpuInfoChip(path, f"v{kind[1]}" if kind else "", _busy(row.get("pid", "")))
 
 
 def _busy(word: str) -> bool | None:
@@ -238,7 +257,7 @@ def _busy(word: str) -> bool | None:
 
 
 def _usage(line: str, text: str) -> tuple[int, int] | None:
-    if text.upper().startswith(("N/A", "NONE")):
+    if any(is_unknown(part.replace("GiB", "")) for part in text.replace("N/A", "NA").split("/")):
         return None
     found = _USAGE.match(text)
     try:

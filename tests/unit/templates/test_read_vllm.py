@@ -90,6 +90,7 @@ FILES = {
     "engine/arg_utils.py": ARG_UTILS,
     "entrypoints/openai/cli_args.py": FRONTEND,
     "transformers_utils/config.py": CONFIGURATIONS,
+    "utils/argparse_utils.py": "class EnableDisableAction: pass",
     "envs.py": 'environment_variables: dict[str, Any] = {"VLLM_A": lambda: 1, "VLLM_B": lambda: 2}',
     "platforms/__init__.py": 'builtin_platform_plugins = {"cuda": f, "cpu": g}',
 }
@@ -105,6 +106,7 @@ LISTS: Mapping[str, Any] = {
     "platforms": ["cpu", "cuda"],
     "variables": ["VLLM_A", "VLLM_B"],
     "float16_refused": {"gemma2": "unstable"},
+    "inverses": ["--disable-", "--enable-"],
     "config_types": ["chatglm", "kimi_k2", "unlimited-ocr"],
     "flags": {
         "--dtype": ["auto", "half"],
@@ -203,6 +205,27 @@ def test_what_a_version_computes_is_not_known(tmp_path: Path, registry: str) -> 
     assert "architectures" not in read_vllm.read_package(write_package(tmp_path, files))
 
 
+@pytest.mark.parametrize(
+    ("check", "accepted"),
+    [
+        ("if self.max_lora_rank not in possible: raise ValueError", ["16", "8"]),
+        ("if self.max_lora_rank not in (8, 16, 320): raise ValueError", ["16", "320", "8"]),
+        ("if self.max_lora_rank not in possible: self.max_lora_rank = 8", "int"),
+        ("if self.other:\n            if self.max_lora_rank not in possible: raise ValueError", "int"),
+        ("if self.max_lora_rank not in computed(): raise ValueError", "int"),
+    ],
+)
+def test_numbers_that_a_class_checks_are_what_its_flag_takes(tmp_path: Path, check: str, accepted: object) -> None:
+    lora = f"class LoRAConfig:\n    def __post_init__(self):\n        possible = (8, 16)\n        {check}\n"
+    flag = 'group.add_argument("--max-lora-rank", type=int)\n        group.add_argument("--seed", type=int)'
+    arguments = ARG_UTILS.replace('group.add_argument("--seed", type=int)', flag)
+    package = {**FILES, "config/lora.py": lora, "engine/arg_utils.py": arguments}
+
+    flags = read_vllm.read_package(write_package(tmp_path, package))["flags"]
+
+    assert (flags["--max-lora-rank"], flags["--seed"]) == (accepted, "int")
+
+
 def test_a_boolean_has_two_option_strings() -> None:
     assert read_vllm.option_strings({"--eager": "boolean", "--seed": "int", "-q": ""}) == [
         "--eager",
@@ -212,6 +235,12 @@ def test_a_boolean_has_two_option_strings() -> None:
         "-h",
         "-q",
     ]
+
+
+def test_a_parser_may_make_one_flag_from_another() -> None:
+    strings = read_vllm.option_strings({"--enable-a": "boolean", "--enable-b": "int"}, ["--disable-", "--enable-"])
+    assert "--disable-a" in strings
+    assert "--disable-b" not in strings
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from os.path import dirname
 
 from entrypoints.core.parse import is_number, parse_id_list
 from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.core.units import MIB
 from entrypoints.facts.probes.ascend import npu_smi
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.tools import plain, run_tool
@@ -37,6 +38,19 @@ _FAMILIES = (
     ("950", "ascend950"),
 )
 """Part of a chip's name → the same target, for unknown PCI ids. vllm-ascend's setup.py uses the same parts."""
+
+_MEMORY = {
+    "910B4-1": 65536,
+    "910B4": 32768,
+    "910B": 65536,
+    "910PRO": 32768,
+    "310P": 21525,
+    "ascend910_93": 65536,
+}
+"""Part of a chip's name, or its target → MB that npu-smi prints, where it may not read them; the first part counts.
+
+vllm-ascend's published outputs; of a 310P the smallest (300I Pro).
+"""
 
 _ROOT = "/usr/local/Ascend"
 _INSTALLED = "/etc/ascend_install.info"
@@ -75,9 +89,13 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     topology = run_tool(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
     families = {bus: _PCI.get(function.device, "") for bus, function in functions.items()}
     devices = tuple(
-        device._replace(architecture=families.get(device.bus) or device.architecture)
+        _with_memory(device._replace(architecture=families.get(device.bus) or device.architecture))
         for device in _devices(host, table, mapping, paths)
     )
+    unknown = [device for device in devices if not device.memory_total]
+    if unknown:
+        found = f"no memory size for {', '.join(f'{device.number}: {device.name}' for device in unknown)}"
+        host.fail(f"{_TOOL} info", found, "HBM-Usage or Memory-Usage of each chip; run it as root in the container")
     placed, links = _placed(host, devices, table, topology)
     given = _given(host, placed, paths)
     numbers = {device.number: order for order, device in enumerate(given)} if given != placed else {}
@@ -198,6 +216,13 @@ def _device(
         architecture=architecture(f"{place.name if place else ''} {chip.name}", several=several),
         card=chip.npu if several else None,
     )
+
+
+def _with_memory(device: Device) -> Device:
+    """Return the device with the memory of its model, if the tool may not read it."""
+    names = (device.name.upper(), device.architecture)
+    size = next((size for part, size in _MEMORY.items() if any(part in name for name in names)), 0)
+    return device if device.memory_total else device._replace(memory_total=size * MIB or None)
 
 
 def _bus(chip: npu_smi.NpuSmiChip) -> str:

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list
+from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.tools import parse_error
 
 _SLASH = re.compile(r"\s*/\s*")
 _WORD = re.compile(r"\S+")
 _VALUE = re.compile(r"[^\s/]+(?:\s*/\s*[^\s/]+)?")
 """A word, or a pair with its slash: 5249  / 131072."""
-_PAIR = re.compile(r"(\d{1,9})/(\d{1,9})")
+_PAIR = re.compile(r"(\d{1,9}|NA|N/A|-)/(\d{1,9})")
+"""Used and total. A tool that may not read what is used can still know the total."""
 _USAGE = re.compile(r"(HBM|Memory)-Usage\((\w+)\)")
 _BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 _RULE = re.compile(r"[|+]?[-=+|]*")
@@ -150,8 +152,8 @@ def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> NpuSmi
     return NpuSmiChip(
         npu=npu,
         chip=_number(chip.get("Chip", "")) or 0,
-        name=card["Name"],
-        health=card["Health"],
+        name=_word(card, "Name"),
+        health=_word(card, "Health"),
         physical=_number(chip.get("Phy-ID", "")),
         logical=_number(chip.get("Device", "")),
         bus=bus if _BUS.fullmatch(bus) else "",
@@ -160,14 +162,20 @@ def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> NpuSmi
     )
 
 
+def _word(cells: Mapping[str, str], column: str) -> str:
+    """Return the text of a cell; empty if the tool may not read the value."""
+    word = cells.get(column, "")
+    return "" if is_unknown(word) and word.upper() != "UNKNOWN" else word  # UNKNOWN is a state of health
+
+
 def _memory(chip: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return used and total bytes: of the HBM where there is any, else of the chip's only memory."""
-    sizes: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, tuple[int | None, int]] = {}
     for name, value in chip.items():
         usage, pair = _USAGE.fullmatch(name), _PAIR.fullmatch(value)
         if usage and pair and usage[2].upper() in _UNITS and int(pair[2]):
             unit = _UNITS[usage[2].upper()]
-            sizes[usage[1]] = int(pair[1]) * unit, int(pair[2]) * unit
+            sizes[usage[1]] = int(pair[1]) * unit if pair[1].isdigit() else None, int(pair[2]) * unit
     return sizes.get("HBM") or sizes.get("Memory") or (None, None)
 
 

@@ -12,6 +12,15 @@ _JSON = re.compile(r"^\s*[\[{]", re.MULTILINE)
 _STARTS = 8
 """Most lines beginning with a bracket to try: a library may print `[WARN] …` before the JSON."""
 _SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNKNOWN_WORDS = frozenset(
+    (
+        *("", "-", "--", "?", "n/a", "na", "n.a.", "none", "null", "nan", "unknown", "unknown error", "err", "err!"),
+        *("error", "no data", "not active", "not available", "not found", "not supported", "unsupported", "deprecated"),
+        *("insufficient permissions", "insufficient permission", "no permission", "permission denied", "no access"),
+        *("access denied", "not permitted", "operation not permitted", "function not found", "requested functionality"),
+    )
+)
+"""What tools print for a value that they cannot read, in lower case and without brackets."""
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 
@@ -68,4 +77,10 @@ def number_of(value: Any) -> int | None:
 def word_of(value: Any) -> str:
     """Return one line of text; empty for the placeholders that tools print for unknown values."""
     text = " ".join(str(value).split()) if isinstance(value, (str, int)) else ""
-    return "" if text.lower() in ("n/a", "na", "none", "unknown", "-") or not text.isprintable() else text[:120]
+    return "" if is_unknown(text) or not text.isprintable() else text[:120]
+
+
+def is_unknown(text: str) -> bool:
+    """Tell whether a cell says that the tool cannot read the value: N/A, [Not Supported], NA / NA, N/A MiB."""
+    parts = (part.strip().strip("[]()<>").strip().lower() for part in text.replace("N/A", "NA").split("/"))
+    return all(part.removesuffix("mib").removesuffix("mb").strip() in _UNKNOWN_WORDS for part in parts)

@@ -15,8 +15,19 @@ if TYPE_CHECKING:
 
 
 def first_answer(host: Host, run: Run, steps: Iterable[tuple[tuple[str, ...], Callable[[str], T]]]) -> T | None:
-    """Run tools in order and return the first answer that is not empty. A step is a command and its parser."""
-    return next((answer for command, parse in steps if (answer := run_tool(host, run, command, parse))), None)
+    """Run tools in order and return the first answer that is not empty. A step is a command and its parser.
+
+    If a later form of a tool answers without failure, an earlier one that this version does not have is no failure.
+    """
+    before = len(host.failures)
+    for command, parse in steps:
+        failures = len(host.failures)
+        answer = run_tool(host, run, command, parse)
+        if answer:
+            if len(host.failures) == failures:
+                del host.failures[before:]
+            return answer
+    return None
 
 
 def opens(host: Host, path: str) -> bool:

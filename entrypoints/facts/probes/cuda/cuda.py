@@ -15,12 +15,14 @@ from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common.pci import near
 from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
+from entrypoints.facts.probes.cuda.gpu_models import find_instance_memory, find_memory, is_unified
 from entrypoints.facts.probes.cuda.nvidia_smi import (
     Gpu,
     Listed,
     NvidiaSmiTable,
     NvidiaSmiTopology,
     Slice,
+    parse_fabric,
     parse_list,
     parse_lost,
     parse_query,
@@ -45,6 +47,11 @@ FULL = (*OLD, "compute_cap", "mig.mode.current")
 """compute_cap needs driver 510. An older driver rejects the whole query."""
 
 _CAPABILITIES = {
+    **dict.fromkeys(("K20", "K40"), "3.5"),
+    **dict.fromkeys(("K80",), "3.7"),
+    **dict.fromkeys(("M4", "M40", "M60", "GTX 9"), "5.2"),
+    **dict.fromkeys(("P100",), "6.0"),
+    **dict.fromkeys(("P4", "P40", "P2000", "P4000", "P5000", "P6000", "GTX 10"), "6.1"),
     **dict.fromkeys(("V100",), "7.0"),
     **dict.fromkeys(("T4", "RTX 20", "GTX 16"), "7.5"),
     **dict.fromkeys(("A100", "A30"), "8.0"),
@@ -61,6 +68,8 @@ _DRIVERS_OWN = 1 << 30
 """Bytes. The driver itself uses less than this (0.5 GiB on an H100), so more means that a process uses the GPU."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _PROC = "/proc/driver/nvidia"
+_TRAYS = ("GH200", "GB200", "GB300")
+"""Names of GPUs that racks join by NVLink: NVL32, NVL36, NVL72."""
 
 
 class ProcGpu(NamedTuple):
@@ -109,7 +118,8 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     devices = tuple(
         _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
-    knobs = {**_knobs(gpus), **_compat(host, env)}
+    _require_memory(host, devices)
+    knobs = {**_knobs(gpus), **_compat(host, env), **_fabric(host, run, gpus)}
     return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), knobs)
 
 
@@ -270,16 +280,14 @@ def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Devi
         cpus = cpus or around.topology.cpus.get(gpu.number, ())
     card = around.cards.get(gpu.bus)
     profile = f" MIG {place.listed.profile}" if place.listed else " MIG" if part else ""
-    used = part.memory_used if part else gpu.memory_used
-    computing = around.table is not None and gpu.number in around.table.computing and not part
     return Device(
         number=number,
         name=gpu.name + profile,
-        memory_total=part.memory_total if part else gpu.memory_total,
-        memory_used=used,
+        memory_total=_memory(place),
+        memory_used=part.memory_used if part else gpu.memory_used,
         node=node,
         health=gpu.health,
-        busy=computing or (used is not None and used > _DRIVERS_OWN),
+        busy=_is_busy(place, around.table),
         bus=gpu.bus,
         cpus=cpus,
         architecture=gpu.capability,
@@ -287,6 +295,44 @@ def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Devi
         card=gpu.number if part else None,
         uuid=place.uuid,
     )
+
+
+def _memory(place: CudaDevice) -> int | None:
+    """Return the size that the tool prints, or if it may not read it, that of the model; None for unified memory."""
+    if place.part:
+        profile = place.listed.profile if place.listed else ""
+        return place.part.memory_total or find_instance_memory(profile)
+    return place.gpu.memory_total or find_memory(place.gpu.name)
+
+
+def _is_busy(place: CudaDevice, table: NvidiaSmiTable | None) -> bool:
+    """Tell whether a process computes on a device: the table lists it, or nothing else explains the memory in use.
+
+    The windows of a desktop take memory, and leave enough for a server or not: that is decided by how much is free. In
+    a container the tool does not list them, so a GPU that drives a screen is judged by its free memory alone.
+    """
+    gpu, used = place.gpu, place.part.memory_used if place.part else place.gpu.memory_used
+    row = next((row for row in table.gpus if row.number == gpu.number), gpu) if table else gpu
+    if table and gpu.number in table.computing and not place.part:
+        return True
+    if used is None or row.display:
+        return False
+    drawn = table.drawing if table and not place.part else {}
+    if drawn.get(gpu.number) == 0:  # the driver for Windows does not say how much each process uses
+        return False
+    return used - drawn.get(gpu.number, 0) > _DRIVERS_OWN
+
+
+def _require_memory(host: Host, devices: Iterable[Device]) -> None:
+    """Add a failure for the devices with memory of their own whose size is not known."""
+    unknown = [each for each in devices if not each.memory_total and not is_unified(each.name) and _is_well(each)]
+    if unknown:
+        found = f"no memory size for {', '.join(f'{each.number}: {each.name}' for each in unknown)}"
+        host.fail(TOOL, found, "memory.total, which nvidia-smi may read with CAP_SYS_ADMIN or on the host")
+
+
+def _is_well(device: Device) -> bool:
+    return device.health in ("", "ok")
 
 
 def _links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -> tuple[Link, ...]:
@@ -328,6 +374,13 @@ def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
         "gpu_brand": next((brand for brand in _CONSUMER if any(brand in gpu.name for gpu in gpus)), ""),
     }
     return known(found)
+
+
+def _fabric(host: Host, run: Run, gpus: tuple[Gpu, ...]) -> dict[str, str]:
+    """Return the cluster of hosts whose GPUs NVLink joins; only trays of such racks are asked."""
+    if not any(tray in gpu.name for gpu in gpus for tray in _TRAYS):
+        return {}
+    return known({"nvlink_cluster": run_tool(host, run, (TOOL, "-q"), parse_fabric) or ""})
 
 
 def _compat(host: Host, env: Mapping[str, str]) -> dict[str, str]:

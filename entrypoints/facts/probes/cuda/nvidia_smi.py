@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.core.records import Link
+from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.tools import parse_error, plain
 
 _DRIVER = re.compile(r"\b(?:Driver|KMD) Version:\s*([^\s|]+)")
@@ -20,7 +22,6 @@ _CUDA = re.compile(r"\bCUDA(?: \w+)? Version:\s*([^\s|]+)")
 _BUS = re.compile(r"\b[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b")
 _SIZE = re.compile(r"(\d{1,15})\s*([KMGT]i?B|B)?$")
 _USE = re.compile(r"(\d{1,15}\s*[KMGT]?i?B)\s*/\s*(\d{1,15}\s*[KMGT]?i?B)")
-_NO_USE = re.compile(r"Not Supported|(?:N/A|ERR!)\s*/\s*(?:N/A|ERR!)")
 _FIRST = re.compile(r"(\d{1,4})\s+(\S.*)$")
 _MODE = re.compile(r"(?:%|N/A)\s+([A-Z]\S*(?: \S+)*)$")
 _SLICE = re.compile(r"(\d{1,4})\s+\S+\s+\S+\s+(\d{1,4})$")
@@ -35,12 +36,11 @@ _LISTED_SLICE = re.compile(r"MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)$")
 _UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LAST_WORDS = frozenset(("On", "Off", "N/A", "ERR!", "WDDM", "TCC", "MCDM"))
 """Last word of the first cell in the table: persistence mode, or on Windows the driver model."""
-_COMPUTE = frozenset(("C", "C+G", "M+C"))
-"""Process types that compute. G is graphics only."""
+_COMPUTE = frozenset(("C", "M+C"))
+"""Process types that compute. G is graphics only; C+G is a desktop's browser, or on Windows any process."""
+_GRAPHICS = frozenset(("G", "C+G"))
 _LOST = frozenset(("GPU requires reset", "Unknown Error", "GPU is lost", "ERR!"))
 """Cell contents for a GPU that no longer works."""
-_SILENT = frozenset(("N/A", "Not Supported", "Insufficient Permissions", "Not Found", "None", "Not Active", ""))
-"""Cell contents for unknown values."""
 
 
 class Gpu(NamedTuple):
@@ -63,6 +63,8 @@ class Gpu(NamedTuple):
     mig: bool | None = None
     health: str = ""
     """`ok`, or the error."""
+    display: bool = False
+    """Whether it drives a screen."""
 
 
 class Slice(NamedTuple):
@@ -71,8 +73,8 @@ class Slice(NamedTuple):
     gpu: int
     number: int
     """Number among the instances of the GPU."""
-    memory_total: int
-    memory_used: int
+    memory_total: int | None
+    memory_used: int | None
 
 
 class NvidiaSmiTable(NamedTuple):
@@ -85,6 +87,8 @@ class NvidiaSmiTable(NamedTuple):
     slices: tuple[Slice, ...]
     computing: frozenset[int]
     """GPUs with a computing process, of those processes that this container can see."""
+    drawing: Mapping[int, int] = MappingProxyType({})
+    """GPU with a process of a desktop → bytes of these processes; 0 if the tool may not read them."""
 
 
 class NvidiaSmiTopology(NamedTuple):
@@ -133,13 +137,13 @@ def _cells(line: str, header: list[str]) -> list[str]:
 
 
 def _queried(cells: Mapping[str, str], line: str) -> Gpu:
-    """Return the GPU of one line."""
-    known = {name: "" if value in _SILENT or value in _LOST else value for name, value in cells.items()}
+    """Return the GPU of one line. A value in brackets is a note of the tool; `_cells` has removed the brackets."""
+    known = {name: "" if is_unknown(value) or value in _LOST else value for name, value in cells.items()}
     try:
         errors = parse_number(known.get("ecc.errors.uncorrected.volatile.total") or "0")
         return Gpu(
             number=parse_number(cells["index"]),
-            name=cells["name"],
+            name=known["name"],
             bus=_bus(known.get("pci.bus_id", "")),
             uuid=known.get("uuid", ""),
             memory_total=_size(known.get("memory.total", "")),
@@ -149,10 +153,16 @@ def _queried(cells: Mapping[str, str], line: str) -> Gpu:
             persistence={"Enabled": "On", "Disabled": "Off"}.get(known.get("persistence_mode", ""), ""),
             compute_mode=known.get("compute_mode", ""),
             mig={"Enabled": True, "Disabled": False}.get(known.get("mig.mode.current", "")),
-            health=_health(set(cells.values()) & _LOST, errors),
+            health=_health(_lost_states(cells), errors),
         )
     except ValueError as error:
         raise parse_error(line, f"{error} in the columns {', '.join(cells)}") from error
+
+
+def _lost_states(cells: Mapping[str, str]) -> set[str]:
+    """Return the states that say that a GPU no longer works. A single value can have an unknown error by itself."""
+    states = set(cells.values()) & _LOST
+    return states if cells.get("memory.total", "") in _LOST else states - {"Unknown Error", "ERR!"}
 
 
 def _health(lost: set[str] | frozenset[str], errors: int) -> str:
@@ -189,8 +199,9 @@ def parse_table(text: str) -> NvidiaSmiTable:
     gpus = tuple(_tabled(rows) for rows in _groups(parts["GPU"]))
     if not gpus:
         raise parse_error(text.strip().rpartition("\n")[2], "a row for each GPU")
-    newest = cuda[1] if cuda and cuda[1] not in ("N/A", "ERR!") else ""
-    return NvidiaSmiTable(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(parts["Processes"]))
+    newest = "" if cuda is None or is_unknown(cuda[1]) else cuda[1]
+    processes = parts["Processes"]
+    return NvidiaSmiTable(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(processes), _drawing(processes))
 
 
 def _parts(text: str) -> dict[str, list[str]]:
@@ -230,7 +241,7 @@ def _tabled(rows: list[str]) -> Gpu:
     if not first or not words:
         raise parse_error(rows[0], "a GPU's number and name")
     uses = [match for cell in cells if (match := _USE.search(cell))]
-    if not uses and not any(_NO_USE.search(cell) for cell in cells):
+    if len(rows) < 2:  # noqa: PLR2004 - the memory is in the second row, or the tool may not read it
         raise parse_error(rows[0], "a row below it with the cell `used / total` memory")
     modes = [match[1] for cell in cells if (match := _MODE.search(cell))]
     errors = next((int(cell) for cell in cells[1:] if cell.isdecimal() and len(cell) < 10), 0)  # noqa: PLR2004
@@ -243,19 +254,20 @@ def _tabled(rows: list[str]) -> Gpu:
         persistence=words[-1] if words[-1] in ("On", "Off") else "",
         compute_mode=modes[-1] if modes else "",
         mig={"Enabled": True, "Disabled": False}.get(cells[-1]),
-        health=_health(_LOST if "ERR!" in cells[1:] else frozenset(), errors),
+        health=_health({"ERR!"} if "ERR!" in cells[1:] else frozenset(), errors),
+        display=bus is not None and rows[0][bus.end() :].split()[:1] == ["On"],
     )
 
 
 def _slices(rows: list[str]) -> tuple[Slice, ...]:
-    """Return the MIG instances: a row of GPU, GI, CI and device numbers, and of memory."""
-    found = []
+    """Return the MIG instances: a row of GPU, GI, CI and device numbers, and of memory that may be N/A."""
+    slices = []
     for row in rows:
         numbers, use = _SLICE.match(row.partition("|")[0].strip()), _USE.search(row)
-        if numbers and use:
-            sizes = _size(use[2]) or 0, _size(use[1]) or 0
-            found.append(Slice(int(numbers[1]), int(numbers[2]), *sizes))
-    return tuple(found)
+        if numbers:
+            sizes = (_size(use[2]), _size(use[1])) if use else (None, None)
+            slices.append(Slice(int(numbers[1]), int(numbers[2]), *sizes))
+    return tuple(slices)
 
 
 def _computing(rows: list[str]) -> frozenset[int]:
@@ -266,6 +278,16 @@ def _computing(rows: list[str]) -> frozenset[int]:
         for row in words
         if row and len(row[0]) < 5 and row[0].isdecimal() and _COMPUTE & set(row)  # noqa: PLR2004
     )
+
+
+def _drawing(rows: list[str]) -> dict[int, int]:
+    """Return the bytes that processes of a desktop use on each GPU; N/A counts as none."""
+    sizes: dict[int, int] = {}
+    for words in map(str.split, rows):
+        if words and len(words[0]) < 5 and words[0].isdecimal() and _GRAPHICS & set(words):  # noqa: PLR2004
+            size = 0 if is_unknown(words[-1]) else _size(words[-1]) or 0
+            sizes[int(words[0])] = sizes.get(int(words[0]), 0) + size
+    return sizes
 
 
 # --- topology -------------------------------------------------------------------------------------------------------
@@ -330,3 +352,37 @@ def parse_list(text: str) -> tuple[Listed, ...]:
         elif gpu is not None or "GPU" in line:
             raise parse_error(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
     return tuple(found)
+
+
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
+"""The cluster of GPUs that NVLink joins inside one host only, such as an HGX H100."""
+
+
+def parse_fabric(text: str) -> str:
+    """Parse the fabric in the output of `nvidia-smi -q`: its cluster and clique, if all GPUs are ready in the same one.
+
+    GPUs of one cluster and clique reach each other over NVLink, also those of other hosts. Empty if they are in none,
+    or not ready. Source: NVIDIA, IMEX service guide for NVLink networks (State, Status, CliqueId, ClusterUUID).
+    """
+    fields: list[dict[str, str]] = []
+    depth = -1
+    for line in text.splitlines():
+        name, _, value = (part.strip() for part in line.partition(":"))
+        indent = len(line) - len(line.lstrip())
+        if name == "Fabric" and not value:
+            fields.append({})
+            depth = indent
+        elif depth >= 0 and name and indent <= depth:
+            depth = -1
+        elif depth >= 0 and value:
+            fields[-1].setdefault(name.lower(), value)
+    places = {_place(each) for each in fields}
+    return places.pop() if len(places) == 1 else ""
+
+
+def _place(fabric: Mapping[str, str]) -> str:
+    """Return one GPU's cluster and clique; empty if it is in none, or not ready."""
+    cluster, clique = fabric.get("clusteruuid", ""), fabric.get("cliqueid", "")
+    is_ready = fabric.get("state") == "Completed" and fabric.get("status", "Success") == "Success"
+    is_named = re.fullmatch(r"[0-9a-fA-F-]{36}", cluster) and clique.isdecimal() and cluster != _NO_CLUSTER
+    return f"{cluster}/{clique}" if is_ready and is_named else ""

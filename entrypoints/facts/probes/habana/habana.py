@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, ProbeResult
+from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import run_tool
@@ -51,6 +52,13 @@ DISTRIBUTIONS = tuple(
     f"/usr/local/lib/python3*/dist-packages/{name}-*.dist-info/METADATA" for name in ("habana_*", "neural_compressor*")
 )
 
+_WORKING = "operational"
+"""What the driver writes as the status of a card that works."""
+_PRIVILEGE = (
+    "root, or docker run --privileged …: until then the size of the model is used, and memory that other processes"
+    " hold is not seen"
+)
+
 _KINDS = {
     "0x0001": "goya",
     **dict.fromkeys(("0x1000", "0x1001", "0x1010", "0x1011"), "gaudi"),
@@ -58,6 +66,8 @@ _KINDS = {
     **dict.fromkeys((f"0x106{digit}" for digit in range(10)), "gaudi3"),
 }
 """PCI device id → target that graphs are compiled for, from habanalabs-installer.sh; 0x1021 from Gaudi2E's manual."""
+_MEMORY = {"20": 32768, "225": 98304, "288": 98304, "325": 131072, "328": 131072, "338": 131072}
+"""First digits of the card's number → MiB that hl-smi prints (its published outputs; Gaudi 3's product briefs)."""
 _FAMILIES = {"1": "goya", "2": "gaudi2", "3": "gaudi3"}
 """First digit of the card's number, HL-225 → gaudi2. Only HL-20x is the first Gaudi."""
 
@@ -102,6 +112,7 @@ def probe(host: Host, run: Run, _env: Mapping[str, str]) -> ProbeResult:
             card,
             Around(nodes.get(card.bus), functions.get(card.bus), modules.get(card.number), places[card.number]),
             processes=card.number in table.processes,
+            hidden=_is_hidden(card, table, nodes.get(card.bus)),
         )
         for card in table.cards
     )
@@ -109,10 +120,32 @@ def probe(host: Host, run: Run, _env: Mapping[str, str]) -> ProbeResult:
     ours = [path for path in files if int(re.findall(r"\d+", path)[-1]) in known]
     if len(table.cards) < len(ours):
         host.fail(TABLE[0], f"{len(table.cards)} cards, for {', '.join(ours)}", "a card for each file; one may be lost")
-    for card in table.cards:
-        if card.total is None:
-            host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a memory size; the card may be in a reset")
+    _report_unread(host, table, nodes)
     return ProbeResult(_given(devices, nodes), (), {**versions, **table.versions})
+
+
+def _report_unread(host: Host, table: HlSmiTable, nodes: Mapping[str, DriverCard]) -> None:
+    """Add a failure for the cards whose memory the tool may not read, and for those that are in a reset."""
+    hidden = [card for card in table.cards if card.total is None and _is_hidden(card, table, nodes.get(card.bus))]
+    if hidden:
+        cards = ", ".join(str(card.number) for card in hidden)
+        host.fail(f"{TABLE[0]}: AIP {cards}", "memory N/A: no privilege to read it", _PRIVILEGE)
+    for card in table.cards:
+        if card.total is None and card not in hidden:
+            host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a memory size; the card may be in a reset")
+
+
+def _is_hidden(card: HlSmiCard, table: HlSmiTable, node: DriverCard | None) -> bool:
+    """Tell whether the tool may not read a card that works: its driver says so, or no card can be read."""
+    if node and node.status:
+        return node.status.lower() == _WORKING
+    return all(other.total is None for other in table.cards) and _model_memory(card.name) is not None
+
+
+def _model_memory(name: str) -> int | None:
+    """Return the memory of a model by its name, HL-288E; None if the model is not known."""
+    digits = name.partition("-")[2]
+    return next((size * MIB for start, size in _MEMORY.items() if digits.startswith(start)), None)
 
 
 def _given(devices: tuple[Device, ...], nodes: Mapping[str, DriverCard]) -> tuple[Device, ...]:
@@ -122,16 +155,18 @@ def _given(devices: tuple[Device, ...], nodes: Mapping[str, DriverCard]) -> tupl
     return tuple(device for device in devices if device.path)
 
 
-def _device(host: Host, card: HlSmiCard, around: Around, *, processes: bool) -> Device:
+def _device(host: Host, card: HlSmiCard, around: Around, *, processes: bool, hidden: bool) -> Device:
+    """Return a device. `hidden` tells that the tool may not read the memory of a card that works."""
     node = around.node
+    memory = _model_memory(card.name) if card.total is None and hidden else card.total
     return Device(
         number=card.number,
         name=card.name,
-        memory_total=card.total,
+        memory_total=memory,
         memory_used=card.used,
         node=around.place.node,
         module_id=around.module,
-        health=_health(card.events, node.status if node else "") if card.total is not None else "memory N/A",
+        health=_health(card.events, node.status if node else "") if memory is not None else "memory N/A",
         busy=_busy(card, processes=processes),
         bus=card.bus,
         cpus=around.place.cpus,
@@ -149,7 +184,7 @@ def _busy(card: HlSmiCard, *, processes: bool) -> bool | None:
 
 def _health(events: int | None, status: str) -> str:
     """Return `ok`, the state that the driver reports, or the number of uncorrectable events."""
-    if status and status.lower() != "operational":
+    if status and status.lower() != _WORKING:
         return status
     if events:
         return f"{events} uncorrectable events"

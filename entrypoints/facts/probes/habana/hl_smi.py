@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
+from entrypoints.facts.probes.common.printed import is_unknown
 from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import parse_error
 
 _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
-_USAGE = re.compile(r"(\d{1,9})\s*([KMG])i?B\s*/\s*(\d{1,9})\s*([KMG])i?B", re.IGNORECASE)
-_CARD = re.compile(r"(\d{1,4})\s+([A-Z]{2,4}-\w[\w.-]*)", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,9})\s*([KMG])i?B", re.IGNORECASE)
+_CARD = re.compile(r"(\d{1,4})\s+([A-Z]{2,4}-\w[\w.-]*|N/A)(?=\s|$)", re.IGNORECASE)
 _VERSION = re.compile(r"(HL-SMI|Nic Driver|Driver)\s+Version\s*:\s*(\S+)", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+(?:\.\d+)+")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -32,7 +33,7 @@ class HlSmiCard(NamedTuple):
     """Uncorrectable events since the driver was loaded; None if the tool prints no number."""
     used: int | None
     total: int | None
-    """Bytes; None if the tool prints N/A, for example while a card is reset."""
+    """Bytes; None if the tool prints N/A: while a card is reset, or without the privilege to ask the driver."""
 
 
 class HlSmiTable(NamedTuple):
@@ -79,21 +80,25 @@ def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int,
     """Return number, name, bus and events from the first line of a card."""
     words = [word for cell in cells[1:] for word in cell.split()]
     bus = next((word for word in words if _BUS.match(word)), "")
-    if not bus:
+    if not bus and not all(map(is_unknown, cells[1].split() if len(cells) > 1 else "?")):
         raise parse_error(line, "a Bus-Id, such as 0000:19:00.0")
     last = cells[-1].split()[-1:] if len(cells) > 2 else []  # noqa: PLR2004 - name, bus, events
     events = int(last[0][:9]) if last and last[0].isascii() and last[0].isdigit() else None
-    return int(match[1]), match[2].upper(), full_bus(bus), events
+    return int(match[1]), "" if is_unknown(match[2]) else match[2].upper(), full_bus(bus), events
 
 
 def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
     """Return used and total bytes from the second line of a card."""
-    usage = _USAGE.search(cell)
-    if usage:
-        return _bytes(usage[1], usage[2]), _bytes(usage[3], usage[4])
-    if "N/A" in cell.upper():
-        return None, None
-    raise parse_error(line, "Memory-Usage, such as 768MiB / 98304MiB")
+    used, slash, total = cell.replace("N/A", "NA").partition("/")
+    return _size(used, line), _size(total, line) if slash else None
+
+
+def _size(text: str, line: str) -> int | None:
+    """Return the bytes of `768MiB`; None for N/A."""
+    size = _SIZE.search(text)
+    if size is None and not is_unknown(text):
+        raise parse_error(line, "Memory-Usage, such as 768MiB / 98304MiB")
+    return int(size[1]) * _UNITS[size[2].upper()] if size else None
 
 
 def _unique(cards: list[HlSmiCard]) -> tuple[HlSmiCard, ...]:
@@ -108,10 +113,6 @@ def _process(words: list[str]) -> set[int]:
     """Return the card in a line of the process table; none if the line has no PID."""
     numbers = [word for word in words[:2] if word.isascii() and word.isdigit()]
     return {int(numbers[0][:9])} if len(numbers) == 2 else set()  # noqa: PLR2004 - AIP and PID
-
-
-def _bytes(number: str, unit: str) -> int:
-    return int(number) * _UNITS[unit.upper()]
 
 
 def _last_line(text: str) -> str:
@@ -152,10 +153,10 @@ def parse_topology(text: str) -> dict[int, CardAffinity]:
 
 def _place(line: str, *, has_node: bool) -> tuple[int, CardAffinity]:
     words = line.replace("|", " ").split()
-    cpus = "".join(words[1:-1] if has_node else words[1:])
+    cpus = " ".join(words[1:-1] if has_node else words[1:])
     try:
         module = parse_number(words[0])
-        near = () if cpus.upper() in ("N/A", "NA", "-") else parse_id_list(cpus)
+        near = () if is_unknown(cpus) else parse_id_list("".join(cpus.split()))
     except (ValueError, IndexError) as error:
         raise parse_error(line, "a module, its CPUs and its NUMA node") from error
     node = words[-1] if has_node else ""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.steps import known
 from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
@@ -28,6 +29,9 @@ _PRODUCT = "/sys/devices/virtual/dmi/id/product_name"
 _ERRORS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 """Counters of errors that cannot be repaired. A reset repairs those of mem_ecc_repairable_uncorrected."""
 
+_MEMORY = {"inf2": 32 * GIB, "trn1": 32 * GIB, "trn2": 96 * GIB}
+"""Family → bytes that neuron-ls prints for a device, where it does not know them itself."""
+_CHIPS = {"trainium": "trn", "inferentia": "inf"}
 _FAMILY = re.compile(r"(trn|inf)\d")
 _NOTHING = NeuronLsDevice(-1, 0, None, "")
 
@@ -77,11 +81,12 @@ def _returning(answer: Result) -> Run:
 def _device(host: Host, number: int, row: NeuronLsDevice, instance: str) -> Device:
     node, cpus = pci.near(host, row.bus) if row.bus else (None, ())
     family = _FAMILY.match(instance.lower() or _word(host, number, "info/architecture/instance_type").lower())
-    architecture = family[0] if family else ""
+    name = _word(host, number, "info/architecture/device_name")
+    architecture = family[0] if family else _family_of(name)
     return Device(
         number=number,
-        name=_word(host, number, "info/architecture/device_name") or architecture,
-        memory_total=row.memory,
+        name=name or architecture,
+        memory_total=row.memory if row is _NOTHING else row.memory or _MEMORY.get(architecture),
         memory_used=_used(host, number),
         node=row.node if node is None else node,
         health=_health(host, number),
@@ -92,6 +97,13 @@ def _device(host: Host, number: int, row: NeuronLsDevice, instance: str) -> Devi
         path=f"/dev/neuron{number}",
         cores=row.cores or 1,
     )
+
+
+def _family_of(chip: str) -> str:
+    """Return the family of a chip by its name: Trainium2 → trn2, Inferentia → inf1; empty for any other."""
+    name = chip.lower().replace(" ", "").rstrip("0123456789")
+    kind = _CHIPS.get(name, "")
+    return f"{kind}{chip.strip()[-1] if chip.strip()[-1:].isdecimal() else 1}" if kind else ""
 
 
 def _word(host: Host, number: int, file: str) -> str:

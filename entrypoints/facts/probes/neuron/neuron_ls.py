@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
-from entrypoints.facts.probes.common.printed import loaded
+from entrypoints.facts.probes.common.printed import is_unknown, loaded
 from entrypoints.facts.probes.common.tools import parse_error
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
@@ -51,15 +51,19 @@ class Listing(NamedTuple):
 
 
 def bus_address(text: str) -> str:
-    """Return a PCI address with a domain of four digits: `cc:00.0` → 0000:cc:00.0. Raises ValueError."""
+    """Return a PCI address with a domain of four digits: `cc:00.0` → 0000:cc:00.0; empty for N/A. Raises ValueError."""
+    if is_unknown(text):
+        return ""
     match = _BUS.fullmatch(text.strip())
     if not match:
         raise parse_error(text, "a PCI address such as 0000:cc:00.0")
     return f"{(match[1] or '0000')[-4:]}:{match[2]}".lower()
 
 
-def parse_size(text: str) -> int:
-    """Return the bytes of `96 GB`. Raises ValueError."""
+def parse_size(text: str) -> int | None:
+    """Return the bytes of `96 GB`; None for N/A. Raises ValueError."""
+    if is_unknown(text):
+        return None
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise parse_error(text, "a size such as 96 GB")
@@ -90,11 +94,12 @@ def _json_row(item: Mapping[str, Any]) -> NeuronLsDevice:
     processes = _items(item, "neuron_processes")
     versions = (str(one.get("neuron_runtime_version") or "") for one in processes if isinstance(one, dict))
     memory = item.get("memory_size")
+    unknown = memory is None or is_unknown(str(memory))
     return NeuronLsDevice(
         number=_count(item, "neuron_device"),
-        cores=len(_items(item, "neuroncore_ids")) or _count(item, "nc_count"),
-        memory=None if memory is None else _count(item, "memory_size"),
-        bus=bus_address(str(item["bdf"])) if item.get("bdf") else "",
+        cores=len(_items(item, "neuroncore_ids")) or _cores(item),
+        memory=None if unknown else _count(item, "memory_size"),
+        bus=bus_address(str(item.get("bdf") or "")),
         connected=tuple(_whole(other, "connected_to") for other in _items(item, "connected_to")),
         cpus=_cpus(str(item.get("cpu_affinity") or "")),
         node=_node(str(item.get("numa_node", ""))),
@@ -105,6 +110,8 @@ def _json_row(item: Mapping[str, Any]) -> NeuronLsDevice:
 
 def _items(item: Mapping[str, Any], key: str) -> list[Any]:
     value = item.get(key) or []
+    if isinstance(value, str) and is_unknown(value):
+        return []
     if not isinstance(value, list):
         raise parse_error(f"{key}: {value!r}", "a list")
     return value
@@ -112,6 +119,10 @@ def _items(item: Mapping[str, Any], key: str) -> list[Any]:
 
 def _count(item: Mapping[str, Any], key: str) -> int:
     return _whole(item.get(key), key)
+
+
+def _cores(item: Mapping[str, Any]) -> int:
+    return 0 if is_unknown(str(item.get("nc_count", 0))) else _count(item, "nc_count")
 
 
 def _whole(value: object, key: str) -> int:
@@ -125,7 +136,7 @@ def _whole(value: object, key: str) -> int:
 
 def _cpus(text: str) -> tuple[int, ...]:
     try:
-        return parse_id_list(text)
+        return () if is_unknown(text) else parse_id_list(text)
     except ValueError as error:
         raise parse_error(text, "a list of CPUs such as 0-47,96-143") from error
 
@@ -173,10 +184,11 @@ def _take(rows: list[NeuronLsDevice], cells: Mapping[str, str], line: str) -> No
 
 def _table_row(cells: Mapping[str, str], line: str, held: int) -> NeuronLsDevice:
     try:
-        cores = parse_number(cells.get("LOGICAL NC") or cells["NEURON CORES"])
+        count = cells.get("LOGICAL NC") or cells["NEURON CORES"]
+        cores = 0 if is_unknown(count) else parse_number(count)
         number, memory = parse_number(cells["NEURON DEVICE"]), parse_size(cells["NEURON MEMORY"])
         others = cells.get("CONNECTED DEVICES", "").split(",")
-        connected = tuple(parse_number(other) for other in others if other.strip())
+        connected = tuple(parse_number(other) for other in others if not is_unknown(other))
     except (KeyError, ValueError) as error:
         expected = "a device's number, cores (4), memory (96 GB) and connected devices (12, 3)"
         raise parse_error(line, expected) from error

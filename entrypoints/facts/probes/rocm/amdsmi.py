@@ -1,7 +1,8 @@
 """Parses the output of amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure. Each parse_* raises ValueError.
 
 They are used if /sys is not enough. GPUs are read from JSON, which every version of both tools prints: amd-smi a list
-of GPUs, or an object that contains it; rocm-smi an object with a key for each card. Values are found by name.
+of GPUs, or an object that contains it; rocm-smi an object with a key for each card. Values are found by name. The
+tables that both print without arguments are read too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.facts.probes.common.printed import bus_of, json_in, loaded, number_of, size_of, word_of
+from entrypoints.facts.probes.common.printed import bus_of, is_unknown, json_in, loaded, number_of, size_of, word_of
 from entrypoints.facts.probes.common.tools import parse_error
 
 
@@ -30,6 +31,8 @@ class AmdSmiCard(NamedTuple):
     """PCI device id: 0x7550."""
     revision: str = ""
     """PCI revision: 0xc0."""
+    share: int | None = None
+    """Percent of the memory in use, where the tool prints nothing else about it."""
 
 
 Wires = tuple[tuple[str, str, str], ...]
@@ -38,6 +41,12 @@ Wires = tuple[tuple[str, str, str], ...]
 _EXPECTED = "amd-smi's GPUs, as JSON (--json)"
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}")
 _HEX = re.compile(r"0x[0-9a-f]{1,4}")
+_SHOWN_GPU = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s+(\S[^|]*)", re.IGNORECASE)
+_SHOWN_USE = re.compile(r"(\d{1,9}|N/A)/(\d{1,9}|N/A) MB")
+_SHOWN_DRIVER = re.compile(r"amdgpu version: (\d[\w.]*)")
+_LABELLED = re.compile(r"GPU\[(\d{1,3})\]\s*:\s*([^:]{1,60}?)\s*:\s*(\S.*)")
+_MODES = re.compile(r"(NPS\d|N/A), ([A-Z]{3}|N/A)\b")
+_PERCENT = re.compile(r"(\d{1,3})%")
 _PAIR = re.compile(r"between DRM devices (\d{1,4}) and (\d{1,4})")
 
 
@@ -45,11 +54,40 @@ _PAIR = re.compile(r"between DRM devices (\d{1,4}) and (\d{1,4})")
 
 
 def parse_amd_smi(text: str) -> tuple[AmdSmiCard, ...]:
-    """Parse `amd-smi static` or `amd-smi list`, as JSON."""
+    """Parse `amd-smi static` or `amd-smi list`, as JSON, or the table that `amd-smi` prints without arguments."""
+    table = parse_amd_smi_table(text)
+    if table:
+        return table
     entries = _entries(text)
     if not entries:
         raise parse_error(text.strip() or "nothing", _EXPECTED)
     return tuple(_card(entry, number) for number, entry in enumerate(entries))
+
+
+def parse_amd_smi_table(text: str) -> tuple[AmdSmiCard, ...]:
+    """Parse two rows for each GPU: PCI address and name, then its numbers, partition modes and memory; else nothing."""
+    cards: list[AmdSmiCard] = []
+    driver = _SHOWN_DRIVER.search(text)
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            continue
+        gpu, use = _SHOWN_GPU.search(line), _SHOWN_USE.search(line)
+        if gpu:
+            name = word_of(gpu[2])
+            device = _id(name)
+            found = AmdSmiCard(len(cards), bus_of(gpu[1]), "" if device else name, device=device)
+            cards.append(found._replace(driver=driver[1] if driver else ""))
+        elif cards and len(words := line.strip("| ").split()) > 3:  # noqa: PLR2004 - GPU, HIP-ID, OAM-ID, Partition-Mode
+            cards[-1] = _with_second_row(cards[-1], words, use)
+    return tuple(sorted(cards))
+
+
+def _with_second_row(card: AmdSmiCard, words: list[str], use: re.Match[str] | None) -> AmdSmiCard:
+    """Return the card with HIP's number, which can differ from the tool's, its partition modes and its memory."""
+    number = next((int(word) for word in (words[1], words[0]) if number_of(word) is not None), card.number)
+    compute, _, memory = words[3].replace("N/A", "").partition("/")
+    sizes = [size_of(side, "MB") for side in use.groups()] if use else [None, None]
+    return card._replace(number=number, used=sizes[0], memory=sizes[1], partitions=(memory, compute))
 
 
 def _entries(text: str) -> list[Mapping[str, Any]]:
@@ -92,7 +130,7 @@ def _card(entry: Mapping[str, Any], number: int) -> AmdSmiCard:
 
 
 def _first(entry: Mapping[str, Any], *names: str) -> Any:
-    return next((entry[name] for name in names if entry.get(name) not in (None, "", "N/A")), "")
+    return next((entry[name] for name in names if entry.get(name) is not None and not is_unknown(str(entry[name]))), "")
 
 
 def _id(value: Any) -> str:
@@ -110,9 +148,11 @@ def _gfx(value: Any) -> str:
 
 
 def parse_rocm_smi(text: str) -> tuple[AmdSmiCard, ...]:
-    """Parse `rocm-smi`, as JSON."""
+    """Parse `rocm-smi`, as JSON, as lines `GPU[0] : name: value`, or as its table."""
     value = json_in(text)
-    fields = _rocm_json(value) if isinstance(value, dict) else {}
+    fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
+    if not fields and (cards := _rocm_table(text)):
+        return cards
     if not fields:
         raise parse_error(text.strip() or "nothing", "rocm-smi's GPUs, as JSON (--json)")
     return tuple(_rocm_card(index, fields[index]) for index in sorted(fields))
@@ -127,6 +167,37 @@ def _rocm_json(value: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
         for index, item in cards.items()
         if index is not None and isinstance(item, dict)
     }
+
+
+def _rocm_lines(text: str) -> dict[int, dict[str, Any]]:
+    fields: dict[int, dict[str, Any]] = {}
+    for match in map(_LABELLED.match, text.splitlines()):
+        if match:
+            fields.setdefault(int(match[1]), {}).setdefault(match[2].strip().lower(), match[3].strip())
+    return fields
+
+
+def _rocm_table(text: str) -> tuple[AmdSmiCard, ...]:
+    """Parse a row for each GPU, which begins with its number, and in ROCm 6.0 a row with its name below.
+
+    The table has no size of the memory, only the share in use, in the column before the last.
+    """
+    cards: list[AmdSmiCard] = []
+    lines = iter(text.splitlines())
+    if not any("VRAM%" in line for line in lines):
+        return ()
+    for line in lines:
+        words = line.split()
+        if words and number_of(words[0]) is not None:
+            device = next((word.strip("[],") for word in words if _id(word.strip("[],"))), "")
+            shares = _PERCENT.findall(line)
+            share = int(shares[-2]) if len(shares) > 1 else None
+            modes = _MODES.search(line)
+            partitions = (modes[1], modes[2]) if modes else ("", "")
+            cards.append(AmdSmiCard(int(words[0]), device=device, share=share, partitions=partitions))
+        elif words and cards and words[0] == "AMD" and not cards[-1].name:
+            cards[-1] = cards[-1]._replace(name=word_of(line.strip()))
+    return tuple(cards)
 
 
 def _rocm_card(index: int, fields: Mapping[str, Any]) -> AmdSmiCard:

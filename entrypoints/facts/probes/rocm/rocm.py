@@ -11,6 +11,7 @@ from os.path import basename
 
 from entrypoints.core.parse import parse_fields
 from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import number_of, word_of
 from entrypoints.facts.probes.common.steps import first_answer, known, opens
@@ -27,6 +28,8 @@ from entrypoints.host.host import Host, Run
 
 KFD = "/dev/kfd"
 _WSL = "/dev/dxg"
+_POOLS = ("vram", "gtt")
+"""The memory that the firmware carves out for a GPU, and the memory of the host that the kernel may map into it."""
 _PCI = "/sys/bus/pci/devices"
 
 NAMES = {
@@ -55,6 +58,31 @@ REVISIONS = {
 }
 """PCI device id and revision → model, for ids that several models share (libdrm, data/amdgpu.ids)."""
 
+ARCHITECTURES = {
+    **dict.fromkeys(("0x7408", "0x740c", "0x740f"), "gfx90a"),
+    **dict.fromkeys(("0x74a0", "0x74a1", "0x74a2", "0x74a5", "0x74a9", "0x74b5", "0x74b9"), "gfx942"),
+    **dict.fromkeys(("0x75a0", "0x75a3"), "gfx950"),
+    **dict.fromkeys(("0x7550", "0x7551"), "gfx1201"),
+    "0x744c": "gfx1100",
+}
+"""PCI device id → target that kernels are compiled for, where a tool does not print it (pci.ids, ROCm's GPU list)."""
+
+MEMORY = {
+    **dict.fromkeys(("0x7408", "0x740c", "0x740f"), 65520),
+    **dict.fromkeys(("0x74a1", "0x74b5", "0x74a9", "0x74a2"), 196592),
+    **dict.fromkeys(("0x74a5", "0x74b9"), 262128),
+    **dict.fromkeys(("0x75a0", "0x75a3"), 294896),
+    "0x7550": 16304,
+    "0x7551": 32624,
+}
+"""PCI device id → MiB of a GPU (of a die), as amd-smi prints them; used where neither driver nor tool says it."""
+
+APUS = ("gfx90c", "gfx1033", "gfx1035", "gfx1036", "gfx1037", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153")
+"""Targets of GPUs that are part of a processor and share its memory (LLVM's AMDGPU processors, APU)."""
+
+_DESKTOP = ("gfx10", "gfx11", "gfx12")
+"""Families of cards that may drive a screen, whose windows take memory."""
+
 _INTEGRATED = ("0x13c0", "0x164e")
 """GPUs inside desktop processors (Granite Ridge, Raphael: gfx1036), which ROCm has no kernels for (pci.ids)."""
 
@@ -67,7 +95,11 @@ _TWO_DIES = ("0x7408", "0x740c")
 _CARDS = (
     (("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json"), parse_amd_smi),
     (("rocm-smi", "--showproductname", "--showbus", "--showmeminfo", "vram", "--json"), parse_rocm_smi),
+    (("amd-smi",), parse_amd_smi),
+    (("rocm-smi", "--showmeminfo", "vram"), parse_rocm_smi),
+    (("rocm-smi",), parse_rocm_smi),
 )
+"""JSON first. The tables are what an operator records, and what a tool prints whose JSON is broken."""
 _WITHOUT_DRIVER = ((("rocminfo",), parse_rocminfo),)
 """rocminfo alone works without /dev/kfd (WSL)."""
 _TOPOLOGY = (
@@ -91,7 +123,17 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     wires = kfd.wires(host, given)
     devices = tuple(_device(host, number, node, cards, (given, wires)) for number, node in enumerate(given))
     _require_memory(host, devices)
-    return ProbeResult(devices, tuple(wire.link for wire in wires), _versions(host, given, cards))
+    return ProbeResult(devices, tuple(wire.link for wire in wires), _versions(host, given, cards), _apu(host, given))
+
+
+def _apu(host: Host, given: Iterable[GpuNode]) -> dict[str, str]:
+    """Return the MiB of a GPU that is part of the processor: counted, carved out by the firmware, and shared (GTT)."""
+    node = next((node for node in given if node.architecture in APUS), None)
+    if node is None:
+        return {}
+    sizes = {name: number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_{name}_total", word_of, "")) for name in _POOLS}
+    counted = {"apu_memory_mib": str((node.memory or 0) // MIB)}
+    return counted | {f"apu_{name}_mib": str(size // MIB) for name, size in sizes.items() if size}
 
 
 def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNode, ...]:
@@ -124,11 +166,11 @@ def _device(
     card = next((card for card in cards if card.bus == node.bus), AmdSmiCard(number))
     near, cpus = pci.near(host, node.bus)
     held = kfd.taken(host, node.gpu)
-    whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_vram_used", word_of, ""))
+    whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_{_pool(host, node)}_used", word_of, ""))
     return Device(
         number=number,
         name=_name(host, node) or card.name,
-        memory_total=node.memory or card.memory,
+        memory_total=node.memory or _measured(card._replace(device=node.device)).memory,
         memory_used=held if _shared(node, among[0]) else whole,
         node=near,
         module_id=number_of(host.parsed(f"{_PCI}/{node.bus}/xgmi_physical_id", word_of, "")),
@@ -140,6 +182,16 @@ def _device(
         path=f"/dev/dri/renderD{node.minor}",
         card=_card(number, *among),
     )
+
+
+def _pool(host: Host, node: GpuNode) -> str:
+    """Return which pool the kernel counts as the GPU's memory: of an APU the larger one, since Linux 6.10.
+
+    linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c and amdgpu_amdkfd.c, apu_prefer_gtt.
+    """
+    carved = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_vram_total", word_of, ""))
+    shares = node.architecture in APUS and carved is not None and (node.memory or 0) > carved
+    return "gtt" if shares else "vram"
 
 
 def _shared(node: GpuNode, found: tuple[GpuNode, ...]) -> bool:
@@ -191,7 +243,7 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
     """Return the GPUs from tools only: some sandboxes hide /sys/class/kfd, and WSL does not have it."""
     cards = first_answer(host, run, (*_CARDS, *_WITHOUT_DRIVER) if present else _WITHOUT_DRIVER) or ()
     cards = tuple(card for card in cards if card.device not in _INTEGRATED)
-    devices = tuple(_seen(host, card) for card in cards)
+    devices = tuple(_seen(host, _measured(card)) for card in cards)
     if present and not devices and not host.failures:
         host.fail(KFD, "no GPU in /sys/class/kfd, and no amd-smi, rocm-smi or rocminfo", "GPUs behind the device file")
     _require_memory(host, devices)
@@ -204,6 +256,20 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
     return ProbeResult(devices, _links(host, run, cards), known(versions))
 
 
+def _measured(card: AmdSmiCard) -> AmdSmiCard:
+    """Return the card with the memory of its model, and what is used of it, where the tool prints only a share."""
+    whole = card.partitions[1] in ("", "SPX")
+    model = MEMORY.get(_model_id(card), 0) * MIB if whole else 0
+    memory = card.memory or model or None
+    used = memory * card.share // 100 if memory and card.used is None and card.share is not None else card.used
+    return card._replace(memory=memory, used=used)
+
+
+def _model_id(card: AmdSmiCard) -> str:
+    """Return a card's PCI device id, or one of its model; empty if the model is not known."""
+    return card.device or next((device for device, name in NAMES.items() if name == card.name), "")
+
+
 def _seen(host: Host, card: AmdSmiCard) -> Device:
     near, cpus = pci.near(host, card.bus) if card.bus else (None, ())
     return Device(
@@ -211,12 +277,19 @@ def _seen(host: Host, card: AmdSmiCard) -> Device:
         name=_title(card),
         memory_total=card.memory,
         memory_used=card.used,
-        busy=None if card.used is None or not card.memory else card.used > _IDLE * card.memory,
+        busy=_seems_busy(card),
         node=near,
         bus=card.bus,
         cpus=cpus,
-        architecture=card.architecture,
+        architecture=card.architecture or ARCHITECTURES.get(_model_id(card), ""),
     )
+
+
+def _seems_busy(card: AmdSmiCard) -> bool | None:
+    """Tell whether a process uses a card, by the memory in use. On a card with a screen, that may be its windows."""
+    if card.used is None or not card.memory or card.used <= _IDLE * card.memory:
+        return None if card.used is None or not card.memory else False
+    return None if card.architecture.startswith(_DESKTOP) or "Radeon" in _title(card) else True
 
 
 def _title(card: AmdSmiCard) -> str:

@@ -28,7 +28,9 @@ _INTEGRATED = "0000:00:"
 _DUMP = (("xpu-smi", "discovery", "--dump", "1,2,8,11,16"), parse_discovery)
 """Properties: device id, name, driver version, PCI address, memory."""
 _LIST = (("xpu-smi", "discovery", "-j"), parse_discovery)
+_LINES = (("xpu-smi", "discovery"), parse_discovery)
 _TABLE = (("xpu-smi",), parse_discovery)
+"""What version 2.0 prints, which has no `discovery`."""
 _MATRIX = ("xpu-smi", "topology", "-m")
 _RUNTIME = "/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1."
 
@@ -111,12 +113,16 @@ def _driver_memory(host: Host, card: XpuCard) -> int | None:
 
 def _tools(host: Host, run: Run) -> tuple[Xpu, ...]:
     """Return the devices in xpu-smi, from one dump if the version supports it, else one by one."""
-    listed = first_answer(host, run, (_DUMP, _LIST, _TABLE)) or ()
+    listed = first_answer(host, run, (_DUMP, _LIST, _LINES, _TABLE)) or ()
     return tuple(card if card.memory else _details(host, run, card) for card in listed)
 
 
 def _details(host: Host, run: Run, card: Xpu) -> Xpu:
+    """Return the card with what the tool says of it alone; a version without this form is no failure."""
+    before = len(host.failures)
     details = run_tool(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
+    if not details:
+        del host.failures[before:]  # memory that is not known then is one
     return next((found._replace(bus=found.bus or card.bus) for found in details), card)
 
 
@@ -146,6 +152,8 @@ def _device(host: Host, card: XpuCard, xpu: Xpu, tiles: int) -> Device:
     known = None if model.memory is None else model.memory * MIB
     memory = _driver_memory(host, card) or xpu.memory or known
     named = xpu.name if "[0x" not in xpu.name else ""  # drivers that do not know a card yet print its id
+    if model.name.startswith(_plain_name(named)) and len(model.name) > len(_plain_name(named)):
+        named = ""  # cut off by the width of the tool's table
     return Device(
         number=card.place,
         name=named or model.name,
@@ -159,6 +167,11 @@ def _device(host: Host, card: XpuCard, xpu: Xpu, tiles: int) -> Device:
         path=card.path,
         card=card.place if tiles > 1 else None,
     )
+
+
+def _plain_name(name: str) -> str:
+    """Return a name without trade marks: Intel(R) Arc(TM) Pro B60 Graphics → Intel Arc Pro B60."""
+    return name.replace("(R)", "").replace("(TM)", "").removesuffix(" Graphics")
 
 
 # --- links ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Parses the output of Intel's xpu-smi, XPU Manager 1.0 to 2.0. Pure. Each parse_* raises ValueError.
 
-Devices are read from CSV or JSON, which every version prints, or else from the table that version 2 prints without
-arguments. Topologies are text: only `topology -d` has JSON. Fields are found by name.
+Devices are read from CSV or JSON, or else from lines `name: value`, boxed before version 2.1, or the table that version
+2 prints without arguments, where it has no `discovery`. Topologies are text: only `topology -d` has JSON. Fields are
+found by name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list
-from entrypoints.facts.probes.common.printed import bus_of, json_in, number_of, size_of, word_of
+from entrypoints.facts.probes.common.printed import bus_of, is_unknown, json_in, number_of, size_of, word_of
 from entrypoints.facts.probes.common.tools import parse_error
 
 
@@ -37,7 +38,10 @@ class XpuSmiTopology(NamedTuple):
 
 _RULE = re.compile(r"^\s*\+[-=]", re.MULTILINE)
 _TILE = re.compile(r"GPU (\d{1,3}(?:/\d{1,2})?)")
-_USAGE = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
+_USAGE = re.compile(r"(\d{1,9}\s*MiB|N/A)\s*/\s*(\d{1,9})\s*MiB")
+_FIELD = re.compile(r"[\s|]*(\d{1,3})?[\s|]*([A-Z][\w /-]{1,60}):\s+(\S.*?)[\s|]*$")
+_WRAPPED = re.compile(r"\|\s{2,}([A-Za-z][^|]{0,40})(?:\|\s*)+$")
+"""The rest of a name that is too long for its cell, in a row of its own."""
 _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 
@@ -45,10 +49,12 @@ _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 
 def parse_discovery(text: str) -> tuple[Xpu, ...]:
-    """Parse `xpu-smi discovery` as JSON (-j) or CSV (--dump), or the table of version 2."""
+    """Parse `xpu-smi discovery` as JSON (-j), CSV (--dump) or lines of text, or the table of version 2."""
     value = json_in(text)
     if value is not None:
         found = _from_json(value)
+    elif "Device Information" in text:
+        found = _from_lines(text)
     elif _RULE.search(text):
         found = _from_table(text)
     else:
@@ -95,6 +101,17 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
     return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
 
 
+def _from_lines(text: str) -> tuple[Xpu, ...]:
+    """Parse lines `name: value`, with the device's number before the first one of each."""
+    devices: list[dict[str, str]] = []
+    for match in map(_FIELD.match, text.splitlines()):
+        if match and match[1]:
+            devices.append({"device_id": match[1]})
+        if match and devices:
+            devices[-1].setdefault(_key(match[2]), match[3])
+    return tuple(_xpu(fields, place) for place, fields in enumerate(devices))
+
+
 def _from_table(text: str) -> tuple[Xpu, ...]:
     """Parse two lines per device: number, name and bus, then used and total memory."""
     found: list[Xpu] = []
@@ -103,7 +120,10 @@ def _from_table(text: str) -> tuple[Xpu, ...]:
         if head and bus:
             found.append(Xpu(int(head[1]), name=word_of(head[2]), bus=bus))
         elif found and usage:
-            found[-1] = found[-1]._replace(used=int(usage[1]) << 20, memory=int(usage[2]) << 20)
+            used = None if is_unknown(usage[1]) else int(usage[1].removesuffix("MiB")) << 20
+            found[-1] = found[-1]._replace(used=used, memory=int(usage[2]) << 20)
+        elif found and not found[-1].memory and (wrapped := _WRAPPED.match(line.strip())):
+            found[-1] = found[-1]._replace(name=f"{found[-1].name} {wrapped[1].strip()}")
     return tuple(found)
 
 

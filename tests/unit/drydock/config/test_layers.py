@@ -300,3 +300,18 @@ def test_a_new_row_starts_from_the_pins_of_the_row_that_it_inherits(
     assert parents is not None
     assert [each.image for each in parents.platforms.values()] == [None]
     assert [each.layers for each in parents.platforms.values()] == [each.layers for each in theirs.platforms.values()]
+
+
+SETTING = "{value: 64, because: measured, source: us}"
+
+
+def test_what_a_project_writes_into_its_own_row_or_stack_has_an_origin_of_its_own(write: Write) -> None:
+    stack = f"inherits: drydock/cpu-0.32\nserve: {{--block-size: {SETTING}}}\nenv: {{VLLM_B: {SETTING}}}\n"
+    row = f"  acme: {{inherits: drydock/{CPU}, stack: ours, serve: {{--max-num-seqs: {SETTING}}}}}\n"
+    project = write({"templates/cpu/stacks/ours.yaml": stack, "matrix.yaml": f"schema: 1\nvariants:\n{row}"})
+    variants = read_matrix(project)
+    origins = {setting.setting: setting.origin for setting in find(variants, "acme").settings}
+    assert origins.pop("--max-num-seqs") == "project's variant"
+    assert (origins.pop("--block-size"), origins.pop("VLLM_B")) == ("project's stack", "project's stack")
+    assert "project's stack" not in origins.values()
+    assert find(variants, CPU).settings == find(read_matrix(DRYDOCK), CPU).settings

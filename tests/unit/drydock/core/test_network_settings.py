@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +21,7 @@ from drydock.core.network_settings import (
     check_request,
 )
 
+UNUSABLE = ("ftp://127.0.0.1:9", "http://[::1", "foo bar", "http://p.example:x", "http://:3128", "p.example:99999")
 HTTPS = "https://127.0.0.1:9/"
 
 
@@ -90,17 +92,17 @@ def test_folders_of_which_none_exists_are_named(tmp_path: Path) -> None:
         ("socks5h://127.0.0.1:9", "a SOCKS proxy needs the package PySocks, which is not installed"),
         ("SOCKS5://127.0.0.1:9", "a SOCKS proxy needs the package PySocks"),
         ("socks://127.0.0.1:9", "names no version of SOCKS"),
-        ("ftp://127.0.0.1:9", "expected an http:// or https:// address"),
+        *((proxy, "expected an http:// or https:// address") for proxy in UNUSABLE),
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_named_with_its_variable(proxy: str, problem: str) -> None:
     assert importlib.util.find_spec("socks") is None
-    with pytest.raises(NetworkSettingsError, match=rf"^all_proxy={proxy}: {problem}"):
+    with pytest.raises(NetworkSettingsError, match=f"^all_proxy={re.escape(proxy)}: {problem}"):
         check_request("http://r.example/", {"proxies": {"all": proxy}}, {"all_proxy": proxy})
 
 
 def test_usable_proxies_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for proxy in ("", "http://p.example:3128", "HTTPS://p.example", "p.example:3128"):
+    for proxy in ("", "http://p.example:3128", "HTTPS://p.example", "p.example:3128", "u:p@[::1]:8"):
         check_proxy(proxy, {})
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     check_proxy("socks5h://127.0.0.1:9", {})

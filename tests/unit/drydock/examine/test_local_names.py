@@ -8,9 +8,10 @@ from typing import Any
 import docker.errors
 import pytest
 
+from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.engine import loading
-from drydock.examine import image, image_diff, remote_image
+from drydock.examine import image, image_diff, remote_image, tasks
 
 
 def engine_with(labels: dict[str, str] | None) -> Any:
@@ -56,3 +57,38 @@ def test_a_name_without_a_slash_is_local_if_the_engine_has_it_from_drydock(
     monkeypatch.setattr(remote_image, "connect_engine", engine_with(labels))
 
     assert remote_image.is_local_name(name) is expected
+
+
+@pytest.mark.parametrize("name", ["cpu-vllm0.32", "cpu", "cpu-x86", "cpu-vllm0.32:latest"])
+@pytest.mark.parametrize(
+    ("labels", "state", "advice"),
+    [
+        (None, "it has no image on this machine", "`./inv build --target cpu"),
+        ({loading.LABEL: "cpu-vllm0.32"}, "drydock/cpu-vllm0.32 is in this machine's engine", "docker image inspect"),
+    ],
+)
+def test_a_rows_name_is_no_image_of_docker_hub(
+    monkeypatch: pytest.MonkeyPatch, name: str, labels: dict[str, str] | None, state: str, advice: str
+) -> None:
+    monkeypatch.setattr(remote_image, "Repository", lambda *_, **__: pytest.fail("asked a registry"))
+    monkeypatch.setattr(remote_image, "connect_engine", engine_with(labels))
+    looking = tasks.verify_options(("", "", "", ""), "", rebuild=False, insecure=False, unsigned=True)
+    options = tasks.ReferenceOptions(("", "", "", ""), unsigned=True, insecure=False, platform="")
+
+    for ask in (
+        lambda: tasks.inspect(DRYDOCK, name),
+        lambda: tasks.diff(DRYDOCK, "r.example/acme/cpu:1", name),
+        lambda: tasks.verify(DRYDOCK, name, looking),
+        lambda: tasks.audit_reference(DRYDOCK, name, options, json=False),
+        lambda: tasks.reference_advisories(DRYDOCK, name, options, (), (), json=False),
+    ):
+        with pytest.raises(InputError, match=r"the row cpu-vllm0\.32 of the matrix") as error:
+            ask()
+        assert state in str(error.value)
+        assert advice in error.value.hint
+
+
+def test_a_name_that_no_row_has_is_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_image, "connect_engine", engine_with(None))
+    for name in ("debian:12", "r.example/cpu", "docker.io/library/cpu"):
+        remote_image.refuse_row_name(DRYDOCK, name)

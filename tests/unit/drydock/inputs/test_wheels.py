@@ -190,7 +190,14 @@ def test_a_yanked_file_is_left_for_another_one_of_its_version(site: Site, capsys
     assert "yanked" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("reason", "said"), [("a security hole", ": a security hole"), ("", ", without a reason")])
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("a security hole", ": a security hole"),
+        ("", ", without a reason"),
+        ("two\nlines\x1b[2J", r": two\nlines\u001b[2J"),
+    ],
+)
 def test_a_yanked_version_that_is_pinned_is_taken_with_a_warning(
     reason: str, said: str, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +207,17 @@ def test_a_yanked_version_that_is_pinned_is_taken_with_a_warning(
     assert site.versions("app==1.1") == {"app": "1.1"}
     warning = f"warning: app 1.1 was yanked{said} (app-1.1-py3-none-any.whl)"
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(warning)]
+
+
+@pytest.mark.parametrize("requirement", ["app>=1.1", "other"])
+def test_a_version_that_only_a_yanked_one_satisfies_is_explained(requirement: str, site: Site) -> None:
+    site.publish(site.wheel("app", "1.1"), yanked="a security hole")
+    site.publish(site.wheel("other", "1.0", "app==1.1"))
+    with pytest.raises(InputError, match="was yanked") as error:
+        site.resolve(requirement)
+    assert "name it with `==`" in error.value.hint
+    assert "PIP_INDEX_URL" not in error.value.hint
+    assert site.versions("other", "app==1.1") == {"other": "1.0", "app": "1.1"}
 
 
 def test_wheels_of_one_layer_with_the_same_path_are_named(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

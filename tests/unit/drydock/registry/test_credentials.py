@@ -71,7 +71,15 @@ def test_no_configuration_means_no_credentials(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " \n", "{}", '{"auths": null}', '{"credHelpers": null, "credsStore": null}', '{"auths": {"o.example": "x"}}'],
+    [
+        "",
+        " \n",
+        "{}",
+        "null",
+        '{"auths": null}',
+        '{"credHelpers": null, "credsStore": null}',
+        '{"auths": {"o.example": "x"}}',
+    ],
 )
 def test_an_empty_configuration_has_no_credentials(tmp_path: Path, text: str) -> None:
     assert read_credentials(HOST, config(tmp_path, text)) is None
@@ -119,7 +127,9 @@ def test_the_variable_wins_over_the_file(tmp_path: Path) -> None:
     assert from_environment(tmp_path, text) == ("variable", "v", "")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"auths": null}', '{"auths": {"other.example": {"auth": "eDp5"}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "null", '{"auths": null}', '{"auths": {"other.example": {"auth": "eDp5"}}}']
+)
 def test_a_variable_without_the_host_leaves_it_to_the_file(
     tmp_path: Path, text: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

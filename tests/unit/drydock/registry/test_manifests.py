@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drydock.config.access import Access
-from drydock.core.errors import RegistryError
+from drydock.core.errors import CredentialsError, RegistryError
 from drydock.oci.reference import parse
 from drydock.registry.client import Client
 from drydock.registry.manifests import INDEX, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
@@ -99,15 +99,19 @@ def referred(stored: Stored, folder: Path, subject: Manifest, *kinds: str) -> li
 
 @pytest.mark.parametrize(
     "api",
-    [*(Answer(status) for status in (400, 404, 405, 406, 501)), Answer(200, {}, b"<html>"), Answer(200, {}, b"null")],
+    [
+        *(Answer(status) for status in (400, 404, 405, 406, 410, 415, 422, 501)),
+        Answer(200, {}, b"<html>"),
+        Answer(200, {}, b"null"),
+    ],
 )
 def test_a_registry_without_a_referrers_api_gets_the_list_under_a_tag(tmp_path: Path, api: Answer) -> None:
     assert referred(Stored(api), tmp_path, IMAGE, "a/first", "a/second") == ["a/first", "a/second"]
 
 
-@pytest.mark.parametrize("status", [403, 410, 418])
+@pytest.mark.parametrize("status", [401, 403, 429, 505])
 def test_another_refusal_of_the_referrers_api_is_an_error(tmp_path: Path, status: int) -> None:
-    with pytest.raises(RegistryError, match=f"the registry answered {status}"):
+    with pytest.raises((RegistryError, CredentialsError), match=rf"(answered|returned) {status}"):
         referred(Stored(Answer(status)), tmp_path, IMAGE)
 
 
@@ -115,6 +119,35 @@ def test_another_refusal_of_the_referrers_api_is_an_error(tmp_path: Path, status
 def test_a_tag_that_names_the_subject_itself_is_no_list(tmp_path: Path, subject: Manifest) -> None:
     assert referred(Stored(Answer(404), gitlab=True), tmp_path, subject) == []
     assert referred(Stored(Answer(404), gitlab=True), tmp_path, subject, "a/b", "c/d") == ["a/b", "c/d"]
+
+
+def test_a_list_of_a_wrong_type_is_not_replaced(tmp_path: Path) -> None:
+    """Registries on a plain file server answer text/plain: the list under the tag would lose what others attached."""
+    stored = Stored(Answer(404))
+    assert referred(stored, tmp_path, IMAGE, "a/first") == ["a/first"]
+    tag = fallback_tag(IMAGE.digest)
+    stored.manifests[tag] = before = stored.manifests[tag]._replace(media_type="text/plain")
+
+    with pytest.raises(RegistryError, match="found the media type 'text/plain'"):
+        referred(stored, tmp_path, IMAGE, "a/second")
+    assert stored.manifests[tag] == before
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+def test_any_success_means_that_a_manifest_is_stored(tmp_path: Path, status: int) -> None:
+    with Fake(lambda _: Answer(status)) as fake:
+        Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path).push(IMAGE)
+
+
+@pytest.mark.parametrize("refused", ["the artifact", "the list"])
+def test_a_registry_that_takes_no_artifact_or_no_list_is_explained(tmp_path: Path, refused: str) -> None:
+    def answer(seen: Seen) -> Answer:
+        is_list = seen.path.endswith(fallback_tag(IMAGE.digest))
+        return Answer(404 if seen.method == "GET" else 405 if is_list or refused == "the artifact" else 201)
+
+    with Fake(answer) as fake, pytest.raises(RegistryError, match="answered 405") as error:
+        Manifests(Client(parse(f"{fake.host}/some/image"), QUICK), tmp_path).refer(artifact("a/b", IMAGE))
+    assert "artifacts of OCI 1.1" in error.value.hint
 
 
 @pytest.mark.parametrize("other", [IMAGE, Manifest(b"{}", "application/vnd.x"), Manifest(b"no JSON", "")])

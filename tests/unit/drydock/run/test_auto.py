@@ -102,6 +102,30 @@ def test_reasons_name_wrong_cards_and_warnings() -> None:
     assert any(line.startswith("warning: driver = 6.3.6, expected 6.7 or later: ") for line in reasons)
 
 
+@pytest.mark.parametrize(
+    ("host", "card"),
+    [
+        ("enflame-s60-2x", "I20"),
+        ("enflame-s60-2x", "L300"),
+        ("ascend-910b3-8x", "310"),
+        ("habana-gaudi2-8x", "HL-999"),
+        ("neuron-trn2n.48xlarge", "Trainium9"),
+        ("rocm-rx7900xtx-2x", "AMD Radeon RX 6900 XT"),
+        ("tpu-v6e-8x", "TPU v9"),
+        ("xpu-b580-1x", "Intel Arc A310"),
+    ],
+)
+def test_cards_that_are_named_but_not_supported_are_not_taken(host: str, card: str) -> None:
+    def ask(variant: Variant, verb: str) -> Any:
+        facts = _facts(host, variant.accelerator)
+        devices = tuple(device._replace(name=card, architecture="") for device in facts.devices)
+        changed = facts._replace(devices=devices)
+        return to_json(changed if verb == "facts" else examine(_profile(variant.id), changed))
+
+    with pytest.raises(HostError, match=f"architectures = {card}"):
+        auto.choose(VARIANTS, ask)
+
+
 def test_a_machine_without_devices_gets_the_processor_s_variant() -> None:
     reasons = choose("cpu-xeon8380-2s").reasons
 

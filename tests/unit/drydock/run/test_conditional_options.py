@@ -40,6 +40,23 @@ def test_four_gaudi2e_cards_are_joined_by_links_and_get_no_more_rights(tmp_path:
     assert (got.devices, got.capabilities, got.network, got.notes) == ((), ("SYS_NICE",), "", ())
 
 
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (("-tp", "1"), False),
+        (("--tensor-parallel-size=4",), False),
+        (("--tensor-parallel-size", "4", "-pp", "2"), True),
+        (("-tp", "8"), True),
+        (("-tp", "1", "--enable-expert-parallel"), True),
+    ],
+)
+def test_a_server_of_few_of_eight_cards_gets_no_more_rights(tmp_path: Path, words: tuple[str, ...], more: bool) -> None:
+    got = on(recorded("habana-gaudi2e-8x", tmp_path, NIC), "gaudi2e", *words)
+
+    assert got.capabilities == (RIGHTS if more else RIGHTS[:1])
+    assert got.network == ("host" if more else "")
+
+
 def test_eight_gaudi2_cards_are_joined_by_links_and_get_no_more_rights(tmp_path: Path) -> None:
     got = on(recorded("habana-gaudi2-8x", tmp_path, NIC))
 

@@ -100,7 +100,7 @@ def test_the_fewest_machines_and_devices_come_first_and_processors_after_devices
 ) -> None:
     served = {"large": (1, 8, 9), "small": (1, 1, 2), "smaller": (1, 1, 1), "many": (2, 1, 99), "processor": (1, 0, 5)}
     capacities = {
-        name: EMPTY._replace(machine=name, hosts=hosts, count=count, requests=requests)
+        name: EMPTY._replace(machine=name, hosts=hosts, device_count=count, requests=requests)
         for name, (hosts, count, requests) in served.items()
     }
     ask = answer_with(monkeypatch, {**capacities, "none": EMPTY._replace(machine="none")})

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from entrypoints.accelerators import ACCELERATORS
 from entrypoints.checks.grants import examine, missing, none_here, parse_size
 from entrypoints.core.errors import HOST
 from entrypoints.core.records import Facts, Failure, Finding, Limits, Mount
+from tests.support.hosts import expect
 from tests.support.many import device
 from tests.support.sample import GIB, KNOWN, check, facts, told
 
@@ -253,3 +255,27 @@ def test_what_only_many_cards_of_a_kind_need_is_missed_only_by_them(
     host = facts(devices=cards, grants={"/dev/infiniband/uverbs[0-9]*": False})
 
     assert [finding.id for finding in told(missing({"more": [{**NICS, **more}]}, host))] == found
+
+
+# --- files that a killed server left --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accelerator", sorted(set(ACCELERATORS) - {"router", "openvino"}))
+@pytest.mark.parametrize(
+    ("free", "total", "full"),
+    [
+        (30 * MIB, 64 * GIB, True),
+        (900 * MIB, 16 * GIB, True),
+        (0, 4 * GIB, True),
+        (2 * GIB, 64 * GIB, False),
+        (600 * MIB, 1 * GIB, False),
+        (10 * MIB, 64 * MIB, False),  # too small, whatever is free: RUN-005 and CPU-011
+    ],
+)
+def test_what_is_free_of_the_shared_memory_counts(accelerator: str, free: int, total: int, full: bool) -> None:
+    mounts = {"shm": shm(total)["shm"]._replace(free=free)}
+    run = expect.profile_in(accelerator)["run"]
+    findings = {notice.id: notice.found for notice in missing(run, facts(mounts=mounts))}
+
+    assert ("RUN-009" in findings) == full
+    assert findings.get("RUN-009", f"{free // MIB} MiB free").startswith(f"{free // MIB} MiB free")

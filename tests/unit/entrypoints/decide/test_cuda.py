@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from entrypoints.core.records import Facts
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from tests.support.decision_rows import Row, check, with_devices
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
@@ -20,6 +22,7 @@ BATCH, REDUCE, VISIBLE, NUMA, SHARE, OFFLOAD = (
     "--gpu-memory-utilization",
     "--kv-offloading-size",
 )
+EAGER = "--enforce-eager"
 LIBRARIES = "LD_LIBRARY_PATH"
 KNOWN = (NUMA, "--tensor-parallel-size")
 SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -65,7 +68,45 @@ def few_cpus(facts: Facts) -> Facts:
     return may_bind(facts)._replace(cpus=facts.cpus[:4])
 
 
+def latent(*, sparse: bool) -> ModelFacts:
+    """Return a model of latent attention, of which an indexer selects the tokens or not."""
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(kv_heads=32, latent=576, sparse=sparse))
+
+
+def of_weights(gib: float) -> ModelFacts:
+    """Return a model whose weights take so much."""
+    return LLAMA._replace(weights=Weights(int(gib * (1 << 30)), int(gib * (1 << 29)), 0))
+
+
+def newest(architecture: str) -> Callable[[Facts], Facts]:
+    return with_devices(architecture=architecture)
+
+
 ROWS = {
+    "Ada has no kernel of sparse latent attention": Row(
+        PCIE, model=latent(sparse=True), refused="sparse latent attention for compute capability 8.9"
+    ),
+    "nor has Thor": Row(H100, model=latent(sparse=True), changed=newest("11.0"), refused="compute capability 11.0"),
+    "RTX PRO 6000 has one": Row(H100, model=latent(sparse=True), changed=newest("12.0"), values={"--dtype": "auto"}),
+    "not in 0.18": Row(
+        H100,
+        model=latent(sparse=True),
+        changed=newest("12.0"),
+        target="cuda12.9-vllm0.18",
+        refused="vLLM since 0.24 takes 12.x",
+    ),
+    "Hopper had one in 0.18": Row(
+        H100, model=latent(sparse=True), target="cuda12.9-vllm0.18", values={"--dtype": "auto"}
+    ),
+    "a small GPU that weights fill captures no graphs": Row(
+        PCIE, "-tp 1", model=of_weights(18.5), values={EAGER: True}, because={EAGER: "weights take 77% of 24.0 GiB"}
+    ),
+    "with fewer weights it does": Row(PCIE, "-tp 1", model=of_weights(12), values={EAGER: None}),
+    "split over two it does": Row(PCIE, "-tp 2", model=of_weights(18.5), values={EAGER: None}),
+    "a large GPU does": Row(H100, "-tp 1", model=of_weights(64), values={EAGER: None}),
+    "the user's graphs stay": Row(PCIE, "-tp 1 --no-enforce-eager", model=of_weights(18.5), values={EAGER: None}),
+    "dense latent attention runs on Ada": Row(PCIE, model=latent(sparse=False), values={"--dtype": "auto"}),
     "Turing has no bfloat16": Row(H100, changed=TURING, values={"--dtype": "float16"}),
     "the oldest GPU decides": Row(H100, changed=one_older, values={"--dtype": "float16"}),
     "Ampere has bfloat16": Row(H100, changed=A100, values={"--dtype": "auto"}),

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from drydock.config.matrix import read_matrix
+from drydock.config.project import DRYDOCK
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Device
 from entrypoints.decide.enflame import decide, scheme
@@ -65,6 +67,13 @@ def test_the_manuals_serving_command_is_what_is_planned() -> None:
     assert "--max-model-len" not in values, "the model's own 32768 fit"
     assert (constant["--device"], constant["--block-size"], constant["--disable-log-requests"]) == ("gcu", "64", True)
     assert constant["VLLM_ATTENTION_BACKEND"] == "XFORMERS"
+
+
+@pytest.mark.parametrize("variant", [row.id for row in read_matrix(DRYDOCK) if row.accelerator == "enflame"])
+def test_torch_inductor_is_off_in_every_row(variant: str) -> None:
+    constant = {item["setting"]: item["value"] for item in profile(variant)["settings"]}
+
+    assert constant["TORCHGCU_INDUCTOR_ENABLE"] == "0"
 
 
 def test_cards_that_are_not_needed_stay_free() -> None:
@@ -218,6 +227,21 @@ def test_a_type_without_a_tick_is_commented_upon() -> None:
     assert "GCU-032" in {finding.id for finding in findings}
 
 
+@pytest.mark.parametrize(
+    ("stored", "dtype"), [("bfloat16", "bfloat16"), ("float16", "float16"), ("float32", "float16")]
+)
+def test_a_model_that_is_validated_only_when_quantised_is_commented_upon(stored: str, dtype: str) -> None:
+    decision = plan(model("DeepseekForCausalLM", dtype=stored))
+
+    assert decision.values["--dtype"].value == dtype
+    assert "validated in W8A8 INT8, not in FP16 or BF16" in decision.values["--dtype"].because
+    assert [finding.found for finding in decision.findings if finding.id == "GCU-036"] == [
+        f"DeepseekForCausalLM in {dtype}"
+    ]
+    quantised = plan(model("DeepseekForCausalLM", quantization="w8a8"))
+    assert not {"GCU-032", "GCU-036"} & {finding.id for finding in quantised.findings}
+
+
 def test_an_int8_cache_holds_twice_the_tokens() -> None:
     large = model(
         weights=Weights(70 * 10**9, 35 * 10**9, 0), geometry=QWEN_32B._replace(max_length=131072, kv_heads=40)
@@ -247,7 +271,7 @@ def test_schemes_are_the_vendors_columns() -> None:
 @pytest.mark.parametrize(
     ("variant", "flags", "env", "expected"),
     [
-        ("gcu3.4-vllm0.8", ("--device", "cuda"), {}, ["GCU-036"]),
+        ("gcu3.4-vllm0.8", ("--device", "cuda"), {}, ["GCU-039"]),
         ("gcu3.4-vllm0.8", ("--device", "gcu"), {}, []),
         ("gcu3.4-vllm0.8", (), {"VLLM_ATTENTION_BACKEND": "FLASH_ATTN"}, ["GCU-037"]),
         ("gcu3.4-vllm0.8", (), {"VLLM_ATTENTION_BACKEND": "XFORMERS"}, []),

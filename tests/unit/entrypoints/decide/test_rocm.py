@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from entrypoints.core.records import Facts
 from entrypoints.decide import rocm
 from entrypoints.decide.records import Thresholds
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.decision_rows import Row, check, profile_of, with_devices
 from tests.support.hosts import expect
@@ -14,6 +18,7 @@ from tests.support.hosts.models import LLAMA
 
 MI300, MI355, MI250, RADEON = "rocm-mi300x-8x", "rocm-mi355x-8x", "rocm-mi250x-4x", "rocm-rx7900xtx-2x"
 VISIBLE, AITER, CHANNELS, NUMA = "HIP_VISIBLE_DEVICES", "VLLM_ROCM_USE_AITER", "NCCL_MIN_NCHANNELS", "--numa-bind"
+TENSOR = "--tensor-parallel-size"
 KNOWN = (NUMA, "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization")
 
 
@@ -26,7 +31,36 @@ def with_graphics(facts: Facts) -> Facts:
     return facts._replace(devices=(*facts.devices[:7], graphics))
 
 
+def as_apu(carved: int, shared: int, counted: int) -> Callable[[Facts], Facts]:
+    """Return a change to one GPU that is part of the processor; sizes in MiB."""
+
+    def change(facts: Facts) -> Facts:
+        named = facts.devices[0]._replace(name="AMD Radeon 8060S", architecture="gfx1151", busy=False)
+        apu = named._replace(memory_total=counted << 20, memory_used=161 << 20)
+        sizes = {"apu_memory_mib": str(counted), "apu_vram_mib": str(carved), "apu_gtt_mib": str(shared)}
+        return facts._replace(devices=(apu,), links=(), kernel={**facts.kernel, **sizes})
+
+    return change
+
+
+def of_latent_heads(heads: int) -> ModelFacts:
+    """Return a large model with latent attention."""
+    assert LLAMA.geometry
+    geometry = LLAMA.geometry._replace(heads=heads, kv_heads=heads, latent=576)
+    return LLAMA._replace(geometry=geometry, weights=Weights(1 << 39, 1 << 38, 0))
+
+
 ROWS = {
+    "a processor's GPU with a small carve-out names its limits": Row(
+        MI355, changed=as_apu(512, 63488, 512), refused="too little memory is free: 0 (0.3 GiB of 0.5 GiB)"
+    ),
+    "one whose limit is too low for the model names them too": Row(
+        MI355, changed=as_apu(512, 12288, 12288), refused="512 MiB carved out by the firmware, 12288 MiB shared (GTT)"
+    ),
+    "one with a large carve-out serves": Row(MI355, changed=as_apu(98304, 15360, 98304), values={"-tp": None}),
+    "twelve latent heads a rank have a kernel": Row(MI355, model=of_latent_heads(96), values={TENSOR: "8"}),
+    "twenty do not": Row(MI355, model=of_latent_heads(160), values={TENSOR: "2"}),
+    "nor do twelve in 0.18": Row(MI355, model=of_latent_heads(96), target="rocm7.0-vllm0.18", values={TENSOR: "2"}),
     "one of eight": Row(
         MI300, "-tp 1", values={VISIBLE: "0", AITER: "1", CHANNELS: None}, because={VISIBLE: "amd-smi"}
     ),

@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from entrypoints.core.records import Facts
+from entrypoints.model.read import ModelFacts
 from tests.support.decision_rows import Row, check, with_devices
-from tests.support.hosts.models import SMOLLM2
+from tests.support.hosts.models import LLAMA, SMOLLM2
 
 B60, MAX1550, MAX1100, FLEX = "xpu-arc-pro-b60-2x", "xpu-max1550-2x", "xpu-max1100-1x", "xpu-flex170-1x"
 MASK, DTYPE, EXECUTOR = "ZE_AFFINITY_MASK", "--dtype", "--distributed-executor-backend"
+PLAIN = "VLLM_MLA_DISABLE"
+WINDOWS = "--disable-sliding-window"
 
 
 def several(count: int, gib: int) -> Callable[[Facts], Facts]:
@@ -25,6 +28,19 @@ def card(name: str, architecture: str) -> Callable[[Facts], Facts]:
     return with_devices(1, name=name, architecture=architecture)
 
 
+def windowed(tokens: int) -> ModelFacts:
+    """Return a model with a sliding window in half of its layers."""
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(window=tokens, sliding_layers=16))
+
+
+def latent(architecture: str) -> ModelFacts:
+    """Return a model of latent attention."""
+    assert SMOLLM2.geometry
+    geometry = SMOLLM2.geometry._replace(heads=16, kv_heads=16, latent=576, plain_head_size=192)
+    return SMOLLM2._replace(architecture=architecture, geometry=geometry)
+
+
 ROWS = {
     "one of two cards is named": Row(B60, "-tp 1", values={MASK: "0"}),
     "--devices are named": Row(B60, goals={"devices": (1,)}, values={MASK: "1"}),
@@ -33,6 +49,24 @@ ROWS = {
     ),
     "the old stack needs Ray": Row(FLEX, "-tp 2", changed=several(2, 64), values={EXECUTOR: "ray"}),
     "a type of the stack stands": Row(B60, target="xpu-llm-scaler-vllm0.21", values={DTYPE: None}),
+    "windows stay on for a model with them": Row(
+        B60,
+        model=windowed(128),
+        target="xpu-llm-scaler-vllm0.21",
+        values={WINDOWS: False},
+        because={WINDOWS: "128 tokens"},
+    ),
+    "a window as long as the model costs nothing": Row(
+        B60, model=windowed(131_072), target="xpu-llm-scaler-vllm0.21", values={WINDOWS: None}
+    ),
+    "vLLM's own stack leaves windows on": Row(B60, model=windowed(128), values={WINDOWS: None}),
+    "latent attention of DeepSeek-V2 is computed as plain attention": Row(
+        B60, model=latent("DeepseekV2ForCausalLM"), values={PLAIN: "1"}, because={PLAIN: "Intel serves"}
+    ),
+    "of other architectures it is not": Row(B60, model=latent("Glm4MoeLiteForCausalLM"), values={PLAIN: None}),
+    "the user's choice of it stays": Row(
+        B60, model=latent("DeepseekV2ForCausalLM"), env={PLAIN: "0"}, values={PLAIN: None}
+    ),
     "an A770 gets float16": Row(MAX1100, changed=card("Intel Arc A770", "acm-g10"), values={DTYPE: "float16"}),
     "a B580 computes bfloat16": Row(MAX1100, changed=card("Intel Arc B580", "bmg-g21"), values={DTYPE: "auto"}),
     "not on the old stack": Row(

@@ -60,6 +60,13 @@ def test_each_architecture_of_the_devices_is_listed_once() -> None:
     assert "architectures" not in derive(facts())
 
 
+def test_a_card_of_unknown_architecture_has_its_name_instead() -> None:
+    known, named, neither = (Device(number, name, None, None, None) for number, name in enumerate(("S60", "I20", "")))
+    devices = (known._replace(architecture="gcu300"), named, neither)
+
+    assert derive(facts()._replace(devices=devices))["architectures"] == ["I20", "gcu300"]
+
+
 def test_limits_are_the_values_they_can_be_raised_to() -> None:
     derived = derive(facts(limits=Limits(1024, 65536, None, 524288, None)))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drydock.run.standins import CONFIG
 from entrypoints.model.config import parse_config
-from entrypoints.model.geometry import Geometry, parse_geometry
+from entrypoints.model.geometry import Geometry, Rope, parse_geometry
 
 LLAMA = {**CONFIG, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
 DEEPSEEK = {
@@ -87,6 +87,8 @@ def test_sliding_layers_of_a_nested_model_stop_growing() -> None:
         ({}, 2048),
         ({"rope_type": "linear", "factor": 4.0}, 8192),
         ({"rope_type": "yarn", "factor": 4.0}, 2048),
+        ({"rope_type": "telechat3-yarn", "factor": 4.0}, 2048),
+        ({"rope_type": "default", "factor": 4.0}, 8192),
         ({"rope_type": "llama3", "factor": 8.0}, 2048),
         ({"type": "dynamic", "factor": 2}, 4096),
         ({"rope_type": "linear", "factor": None}, 2048),
@@ -96,10 +98,30 @@ def test_rotary_scaling_lengthens_as_in_vllm(rope: Any, length: int) -> None:
     assert geometry({**LLAMA, "rope_scaling": rope}).max_length == length
 
 
-def test_longrope_starts_from_the_original_length() -> None:
-    rope = {"rope_type": "longrope"}
+@pytest.mark.parametrize("kind", ["longrope", "su"])
+def test_longrope_starts_from_the_original_length(kind: str) -> None:
+    rope = {"type": kind}
 
     assert geometry({**LLAMA, "original_max_position_embeddings": 512, "rope_scaling": rope}).max_length == 512
+
+
+@pytest.mark.parametrize(
+    ("rope", "version", "length"),
+    [
+        (Rope(32768, "telechat3-yarn", 4.0, 8192), (0, 32), 32768),
+        (Rope(32768, "telechat3-yarn", 4.0, 8192), (0, 29), 131072),
+        (Rope(2048, "deepseek_yarn", 4.0, 512), (0, 30), 2048),
+        (Rope(2048, "deepseek_yarn", 4.0, 512), (0, 29), 8192),
+        (Rope(40960, "yarn", 4.0, 32768), (0, 30), 40960),
+        (Rope(40960, "yarn", 4.0, 32768), (0, 29), 131072),
+        (Rope(131072, "longrope", 1.0, 4096), (0, 16), 4096),
+        (Rope(131072, "su", 1.0, 4096), (0, 11), 131072),
+    ],
+)
+def test_the_version_of_vllm_decides_whether_the_factor_counts(
+    rope: Rope, version: tuple[int, int], length: int
+) -> None:
+    assert rope.length(version) == length
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from drydock.run.standins import CONFIG
 from entrypoints.core.errors import MODEL, USAGE, EntrypointError
 from entrypoints.model import read as reading
-from entrypoints.model.hub import Hub, NotAnswered, parse_hub, snapshot
+from entrypoints.model.hub import Hub, NotAnswered, fetch, parse_hub, snapshot
 from entrypoints.model.read import Instead, ModelFacts, read_model
 from entrypoints.model.weights import Weights
 from tests.support.sample import write_model, write_safetensors
@@ -381,3 +381,42 @@ def test_a_stored_token_is_sent_unless_forbidden(tmp_path: Path) -> None:
     assert parse_hub({"HF_HOME": str(tmp_path)}).token == "stored"  # noqa: S105
     assert parse_hub({"HF_HOME": str(tmp_path), "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token == ""
     assert parse_hub({"HF_HOME": str(tmp_path), "HF_TOKEN": "own"}).token == "own"  # noqa: S105
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file or directory"),
+        ("", "is empty"),
+        ("garbage", "holds no certificate"),
+        ("-----BEGIN CERTIFICATE-----\nZ2FyYmFnZQ==\n-----END CERTIFICATE-----\n", "holds no certificate"),
+    ],
+)
+def test_a_file_without_certificates_is_named_with_its_variable(
+    tmp_path: Path, name: str, content: str | None, problem: str
+) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(EntrypointError) as error:
+        read({"HF_ENDPOINT": "https://127.0.0.1:9", name: str(path)})
+
+    assert error.value.code == USAGE
+    assert str(error.value).startswith(f"{name}={path}: {problem}; expected a file of CA certificates (PEM)")
+    assert error.value.hint.endswith(f"correct or unset {name}")
+
+
+def test_certificates_count_only_where_they_are_used(tmp_path: Path, site: Site) -> None:
+    """Of two variables the first is read, a folder is as good as a file, and plain http and a cache need neither."""
+    site.add("config.json", FULL)
+    missing = {"SSL_CERT_FILE": f"{tmp_path}/none"}
+    assert read({"HF_ENDPOINT": site.url, **missing}).name == "owner/model"
+    there = {"HF_ENDPOINT": "https://127.0.0.1:9", **missing}
+    with pytest.raises(NotAnswered):
+        fetch(parse_hub({"REQUESTS_CA_BUNDLE": str(tmp_path), **there}), "owner/model", "config.json")
+    cached(tmp_path)
+    assert read({"HF_HOME": str(tmp_path), **there}).name == "owner/model"

@@ -198,6 +198,26 @@ def test_modelopts_four_bits_differ_from_its_eight(config: object, method: str) 
     assert parse_config({"quantization_config": config}).quantization.method == method
 
 
+@pytest.mark.parametrize(
+    ("table", "reordered"),
+    [
+        ({"desc_act": True, "group_size": 128}, True),
+        ({"desc_act": True, "group_size": 128, "static_groups": False}, True),
+        ({"desc_act": True, "group_size": 128, "static_groups": True}, False),
+        ({"desc_act": True, "group_size": 128, "meta": {"static_groups": True}}, False),
+        ({"desc_act": True, "group_size": -1}, False),
+        ({"desc_act": False, "group_size": 128}, False),
+        ({"config_groups": {"group_0": {"weights": {"group_size": 128, "actorder": "group"}}}}, True),
+        ({"config_groups": {"group_0": {"weights": {"group_size": 128, "actorder": "static"}}}}, False),
+        ({"config_groups": {"group_0": {"weights": {"group_size": 128, "actorder": None}}}}, False),
+    ],
+)
+def test_groups_that_were_not_fixed_before_reordering_are_not_contiguous(
+    table: dict[str, object], reordered: bool
+) -> None:
+    assert parse_config({"quantization_config": {"quant_method": "any", **table}}).quantization.reordered == reordered
+
+
 @pytest.mark.parametrize("key", ["text_config", "vision_config", "quantization_config"])
 def test_a_part_that_is_not_an_object_is_an_error_with_its_value(tmp_path: Path, key: str) -> None:
     folder = write_model(tmp_path, {**CONFIG, key: "awq"})

@@ -99,9 +99,9 @@ def test_a_flag_that_vllm_lacks_is_not_passed() -> None:
 def test_findings_come_from_the_checks_and_the_users_choices() -> None:
     profile = {**PROFILE, "checks": [check(expected="powersave")]}
 
-    assert [finding.id for finding in plan("--dtype", "half", profile=profile).findings] == [
+    assert [finding.id for finding in plan("-pp", "1", "-tp", "1", LD_PRELOAD="/my.so", profile=profile).findings] == [
         "CPU-001",
-        "PLAN-002",
+        "PLAN-001",
         "PLAN-100",
         "PLAN-092",
     ]

@@ -13,6 +13,7 @@ from drydock.lock.vllm_lists import lists_path, read_lists
 from entrypoints.core.errors import REFUSED, USAGE, EntrypointError
 from entrypoints.core.records import ServePlan
 from entrypoints.plan import plan as command
+from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.vllm_flags import parse_given
 from entrypoints.request.vllm_lists import VllmLists
 from entrypoints.request.vllm_successors import SUCCESSORS
@@ -66,6 +67,21 @@ def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take
     assert error.message.startswith("architecture Qwen3ForCausalLM: vLLM 0.33.0 would refuse it")
     assert "--target cuda13.0-vllm0.33 takes it" in error.hint
     assert "--vllm-accepts Qwen3ForCausalLM" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("platforms", "named"),
+    [
+        ({"amd": ["linux/amd64"], "arm": ["linux/arm64"]}, "--target amd takes it"),
+        ({"amd": ["linux/arm64", "linux/amd64"], "arm": ["linux/amd64"]}, "--target amd or arm takes it"),
+        ({"amd": ["linux/arm64"], "arm": ["linux/s390x"]}, "./inv run --target auto"),
+    ],
+)
+def test_rows_for_another_machine_are_not_named(platforms: dict[str, list[str]], named: str) -> None:
+    rows = {"rows": {"Qwen3ForCausalLM": ["amd", "arm"]}, "row_platforms": platforms}
+    error = refused(lists={**lists_of("0.6.1.post1"), **rows}, architecture="Qwen3ForCausalLM")
+
+    assert error.hint.startswith(named)
 
 
 def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
@@ -231,6 +247,51 @@ def test_a_removed_flag_names_vllms_own_successor(flag: str, instead: str) -> No
     assert instead in error.hint
 
 
+def test_a_plugin_takes_float16_no_more_than_vllm_itself() -> None:
+    """Ascend 310P and A770: their own type is float16, and vLLM's list is only assumed for them."""
+    error = refused("--dtype", "float16", assumed="of a release", model_type="gemma2")
+
+    assert (error.code, "bfloat16 or float32" in error.message) == (REFUSED, True)
+    assert "--dtype float32" in error.hint
+    assert findings(plan("--dtype", "float16", assumed="of a release", model_type="qwen2")) == {}
+    assert "PLAN-150" in findings(plan(assumed="of a release", architecture="UnknownForCausalLM"))
+
+
+OWN_LAYERS = '{"method": "mtp", "num_speculative_tokens": 1}'
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
+
+
+@pytest.mark.parametrize(
+    ("vllm", "family", "words", "is_refused"),
+    [
+        ("0.29.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
+        ("0.16.0", "qwen3_next", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
+        ("0.16.0", "nemotron_h", ("-pp", "2", "--speculative-config", OWN_LAYERS), True),
+        ("0.18.0", "nemotron_h", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.30.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.11.0", "deepseek_v3", ("-pp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.29.0", "deepseek_v3", ("-tp", "2", "--speculative-config", OWN_LAYERS), False),
+        ("0.29.0", "deepseek_v3", ("-pp", "2", "--speculative-config", NGRAM), False),
+        ("0.29.0", "deepseek_v3", ("-pp", "2"), False),
+    ],
+)
+def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
+    vllm: str, family: str, words: tuple[str, ...], is_refused: bool
+) -> None:
+    model = SMOLLM2._replace(model_type=family)
+    given = parse_given(words, {})
+    settings = {name: flag.value for name, flag in given.flags.items()}
+    if not is_refused:
+        assert check_limits({"vllm": vllm}, model, given, settings) == ()
+        return
+    with pytest.raises(EntrypointError, match="MTP") as raised:
+        check_limits({"vllm": vllm}, model, given, settings)
+
+    assert raised.value.code == REFUSED
+    accepting = given._replace(accepted=("mtp-stages",))
+    assert [told.id for told in check_limits({"vllm": vllm}, model, accepting, settings)] == ["PLAN-152"]
+
+
 def test_what_is_not_known_is_not_refused() -> None:
     made = plan("--dtype", "banana", lists={}, architecture="X", quantization="y", env={"VLLM_Z": "1"})
 
@@ -245,3 +306,9 @@ def test_each_successor_is_of_something_that_a_vllm_had_and_the_newest_lacks() -
 
     assert SUCCESSORS.keys() - once == set()
     assert SUCCESSORS.keys() & now == set()
+
+
+def test_a_vllm_that_pairs_enable_and_disable_takes_both() -> None:
+    strings = VllmLists(lists_of("0.33.0")).option_strings()
+    assert {"--disable-log-requests", "--enable-log-requests", "--no-enable-log-requests"} <= strings
+    assert "--disable-log-requests" not in VllmLists(lists_of("0.32.0")).option_strings()

@@ -21,7 +21,7 @@ REQUEST = {
     "gitlab": '$CI_PIPELINE_SOURCE == "merge_request_event"',
 }
 """What each condition of a pull request's job begins with."""
-HELD = {"release": "release", "release-files": "release", "drift": "locks", "first-locks": "locks"}
+HELD = {"release": "release", "release-files": "release", "drift": "locks", "recipes": "locks", "first-locks": "locks"}
 ENVIRONMENTS = {"github": HELD | {"pages": "github-pages"}, "gitlab": HELD}
 """Job that holds a credential → its protected environment."""
 

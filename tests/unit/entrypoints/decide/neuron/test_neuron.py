@@ -14,6 +14,7 @@ from entrypoints.decide.neuron.cores import as_cores, choose_cores, idle_cores
 from entrypoints.decide.neuron.neuron import buckets, decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
@@ -21,6 +22,7 @@ from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
 
 GIB = 1 << 30
+SHARE = "--gpu-memory-utilization"
 TRN2, TRN1, INF2, OLD = "neuron-trn2n.48xlarge", "neuron-trn1.32xlarge", "neuron-inf2.24xlarge", "neuron-trn1.2xlarge"
 FAST = Intents(optimize="latency")
 HUB = ModelFacts("meta-llama/Llama-3.1-8B", False, "", "", None, None, "it is not here yet")
@@ -204,6 +206,18 @@ def test_vllm_neuron_compiles_pieces_of_prompts_and_batches() -> None:
     }
     assert found["--max-num-batched-tokens"] == "2048"
     assert not {"--block-size", "--num-gpu-blocks-override"} & set(found)
+
+
+def test_vllm_neuron_takes_a_smaller_share_before_a_model_is_refused() -> None:
+    """Weights of 36 GiB on two cores of 24 GiB leave less than the usual share gives to the KV cache."""
+    large = LLAMA._replace(weights=Weights(36 << 30, 18 << 30, 0))
+    lowered = decided(TRN2, "-tp", "2", model=large).values[SHARE]
+
+    assert 0 < float(str(lowered.value)) < 0.9
+    assert "largest with which the weights fit" in lowered.because
+    assert decided(TRN2, "-tp", "4", model=large).values[SHARE].value == "0.9"
+    assert refused(TRN2, "-tp", "2", SHARE, "0.9", model=large).code == DOES_NOT_FIT
+    assert refused(TRN2, "-tp", "1", model=large).code == DOES_NOT_FIT
 
 
 def test_the_largest_bucket_is_what_the_user_lets_be_computed_at_once() -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from entrypoints.core.errors import USAGE
-from entrypoints.decide.parallelism.constraints import impossible_size, obstacle, sizes
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, obstacle, sizes
+from entrypoints.decide.parallelism.fit import fit
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
-from tests.support.many import LLAMA_8B, model
-from tests.support.planned import configurations
+from entrypoints.model.read import parse_model
+from entrypoints.model.weights import Weights
+from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, host, model, said
+from tests.support.planned import configurations, models
 
 RULES = Rules(usable=0.9, reserved=0, activations=0)
 
@@ -111,3 +114,114 @@ def test_a_state_fills_whole_blocks_of_keys() -> None:
 
     assert sizes(model(hybrid), RULES._replace(state_block=128), 16) == (1, 2, 4, 8, 16)
     assert sizes(model(hybrid), RULES._replace(state_block=1024), 16) == (1, 2)
+
+
+@pytest.mark.parametrize(("method", "possible"), [("bitsandbytes", (1,)), ("awq", (1, 2, 4, 8)), ("", (1, 2, 4, 8))])
+def test_weights_that_bitsandbytes_has_quantised_are_not_cut(method: str, possible: tuple[int, ...]) -> None:
+    large = model(LLAMA_70B, quantization=method)
+    chosen = fit(host(8, 24), large._replace(weights=Weights(40 * GIB, 0, 40 * GIB)), said(), RULES)
+
+    assert sizes(large, RULES, 8) == possible
+    assert sizes(large._replace(geometry=None), RULES, 8) == possible
+    assert (chosen.tensor > 1, chosen.pipeline > 1) == (method != "bitsandbytes", method == "bitsandbytes")
+
+
+def test_a_model_that_bitsandbytes_quantises_while_loading_is_cut() -> None:
+    assert fit(host(8, 80), model(LLAMA_70B, 70.6), said("--quantization", "bitsandbytes"), RULES).tensor > 1
+
+
+@pytest.mark.parametrize(
+    ("geometry", "context", "possible"),
+    [
+        (LLAMA_8B._replace(latent=576), 4, (4, 8)),
+        (LLAMA_8B, 2, (16,)),
+        (LLAMA_8B._replace(kv_heads=2), 4, (8, 16)),
+        (LLAMA_8B._replace(heads=24, kv_heads=8), 2, ()),
+        (LLAMA_8B._replace(kv_heads=1), 1, (1, 2, 4, 8, 16)),
+    ],
+)
+def test_decode_context_parallelism_needs_ranks_that_would_repeat_the_cache(
+    geometry: Geometry, context: int, possible: tuple[int, ...]
+) -> None:
+    most = 8 if geometry.latent else 16
+    assert sizes(model(geometry), RULES._replace(context=context), most) == possible
+
+
+def test_decode_context_parallelism_divides_the_cache_of_latent_attention() -> None:
+    latent = model(LLAMA_8B._replace(kv_heads=32, latent=576))
+    counts = {
+        context: fit(host(8), latent, said("-tp", "8", *(("-dcp", context) if context else ())), RULES).kv_tokens
+        for context in ("", "2", "8")
+    }
+    one, two, eight = (counts[context] or 0 for context in ("", "2", "8"))
+
+    assert one
+    assert (round(two / one, 1), round(eight / one, 1)) == (2.0, 8.0)
+
+
+def test_decode_context_parallelism_leaves_sliding_layers_and_drafting_ones_whole() -> None:
+    half = LLAMA_8B._replace(sliding_layers=16, window=1024)
+    drafting = LLAMA_8B._replace(draft=LLAMA_8B._replace(layers=1))
+
+    assert half.kv_bytes(8192, 2, 1) - half.kv_bytes(8192, 2, 1, spread=2) == 16 * 4096 * half.kv_elements(1) * 2
+    assert drafting.draft_bytes(8192, 2, 1) == drafting.kv_bytes(8192, 2, 1, spread=2) - LLAMA_8B.kv_bytes(4096, 2, 1)
+
+
+def test_decode_context_parallelism_that_no_number_of_devices_allows_is_refused() -> None:
+    with pytest.raises(EntrypointError, match="needs 2 copies of 8 KV heads, 8 ranks have 1") as error:
+        fit(host(8), model(), said("-dcp", "2"), RULES)
+
+    assert (error.value.code, error.value.hint) == (USAGE, "lower --decode-context-parallel-size, or leave it out")
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "why"),
+    [  # as vLLM 0.32's own classes say: tests/models/oracle.json
+        ("deepseek-ai/DeepSeek-V3", 8, ""),
+        ("deepseek-ai/DeepSeek-V3", 32, "down_proj of 18432 over 32 ranks cuts the 128"),
+        ("moonshotai/Kimi-K2-Instruct", 32, "over 32 ranks cuts the 128"),
+        ("Qwen/Qwen3-32B-FP8", 32, "over 32 ranks cuts the 128"),
+        ("Qwen/Qwen3-8B", 32, ""),
+        ("openai/gpt-oss-120b", 8, ""),
+        ("openai/gpt-oss-120b", 16, "8 KV heads are not divisible by 16, and GptOssForCausalLM repeats none"),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", 32, "16 heads of the image tower are not divisible by 32"),
+        ("Qwen/Qwen2-Audio-7B-Instruct", 32, ""),
+    ],
+)
+def test_limits_of_vllms_classes_are_those_of_the_plan(name: str, tensor: int, why: str) -> None:
+    said = obstacle(models()[name], RULES._replace(expert="needed"), tensor, experts=True)
+
+    assert why in said
+    assert bool(said) == bool(why)
+
+
+def test_a_matrix_that_is_not_quantised_may_be_cut() -> None:
+    config = config_of("deepseek-ai/DeepSeek-V3")
+    quantised = config["quantization_config"]
+    excluded = ["model.layers.0.mlp.down_proj", "model.layers.5.mlp.shared_experts.down_proj"]
+    plain = {**config, "quantization_config": {**quantised, "modules_to_not_convert": excluded}}
+
+    assert obstacle(parse_model("m", parse_config(config), "m"), RULES, 32, experts=True) != ""
+    assert obstacle(parse_model("m", parse_config(plain), "m"), RULES, 32, experts=True) == ""
+
+
+def test_an_embedding_is_padded_before_it_is_divided() -> None:
+    facts = model(LLAMA_8B._replace(heads=24, kv_heads=24, vocabulary=1000, intermediate=12288))
+
+    assert "a vocabulary of 1024 (padded) is not divisible by 3" in obstacle(facts, RULES, 3)
+    assert obstacle(facts, RULES._replace(own_classes=True), 3) == ""
+
+
+def test_expert_parallelism_needs_experts() -> None:
+    with pytest.raises(EntrypointError, match="m has no experts"):
+        check_experts(parse_model("m", parse_config(config_of("Qwen/Qwen3-8B")), "m"), experts=True)
+    check_experts(parse_model("m", parse_config(config_of("Qwen/Qwen3-30B-A3B")), "m"), experts=True)
+
+
+def test_minimaxs_marks_of_attention_are_no_state() -> None:
+    config = config_of("MiniMaxAI/MiniMax-M2.7")
+
+    assert geometry_of("MiniMaxAI/MiniMax-M2.7").cacheless == 0
+    geometry, why = parse_geometry(parse_config({**config, "attn_type_list": [0, 1]}))
+    assert geometry is None
+    assert "attn_type_list" in why

@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices
+from entrypoints.decide.parallelism.demand import as_overridden, check_length, length_notices, read_demand
 from entrypoints.model.geometry import Rope
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA
 
-LONG = ("--max-model-len", "131073")
+LONG = ("--max-model-len", "131072")
+TOO_LONG = ("--max-model-len", "131073")
 
 
 def test_a_length_beyond_the_models_positions_is_refused_with_the_way_out() -> None:
     with pytest.raises(EntrypointError) as error:
-        check_length(LLAMA, parse_given(LONG, {}), ())
+        check_length(LLAMA, parse_given(TOO_LONG, {}), ())
 
     assert error.value.code == USAGE
     assert "supports 131072 tokens" in error.value.message
@@ -26,10 +28,10 @@ def test_a_length_beyond_the_models_positions_is_refused_with_the_way_out() -> N
 @pytest.mark.parametrize(
     ("words", "env", "settings"),
     [
-        (("--max-model-len", "131072"), {}, ()),
+        (LONG, {}, ()),
         (("--max-model-len", "auto"), {}, ()),
-        (LONG, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ()),
-        (LONG, {}, ("VLLM_ALLOW_LONG_MAX_MODEL_LEN",)),
+        (TOO_LONG, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, ()),
+        (TOO_LONG, {}, ("VLLM_ALLOW_LONG_MAX_MODEL_LEN",)),
         ((), {}, ()),
     ],
 )
@@ -40,7 +42,7 @@ def test_lengths_that_vllm_accepts_pass(words: tuple[str, ...], env: dict[str, s
 def test_a_model_that_states_a_longer_length_may_use_it() -> None:
     model = stated(200_000)
 
-    check_length(model, parse_given(LONG, {}), ())
+    check_length(model, parse_given(TOO_LONG, {}), ())
 
 
 def stated(length: int) -> ModelFacts:
@@ -92,11 +94,23 @@ def test_a_models_own_yarn_counts_where_vllm_multiplies(vllm: str, length: int) 
 
 
 def test_positions_that_yarn_leaves_as_they_are_are_named() -> None:
-    given = parse_given((*LONG, "--hf-overrides", f'{{"rope_scaling": {YARN.replace("4.0", "8")}}}'), {})
+    given = parse_given((*TOO_LONG, "--hf-overrides", f'{{"rope_scaling": {YARN.replace("4.0", "8")}}}'), {})
     with pytest.raises(EntrypointError) as error:
         check_length(as_overridden(positions(40960), given, "0.32.0"), given, ())
 
     assert error.value.hint.startswith('add "max_position_embeddings": 262144 to --hf-overrides')
+
+
+@pytest.mark.parametrize("kind", ["longrope", "su"])
+def test_longrope_takes_more_than_it_starts_with_if_asked(kind: str) -> None:
+    phi = as_overridden(rotary(Rope(131072, kind, 1.0, 4096)), parse_given((), {}), "0.32.0")
+    ranges = Intents(input=(1, 50_000), output=(1, 10_000))
+
+    check_length(phi, parse_given(LONG, {}), ())
+    with pytest.raises(EntrypointError, match="supports 131072 tokens"):
+        check_length(phi, parse_given(TOO_LONG, {}), ())
+    assert read_demand(phi, parse_given((), {}), 16).length == 4096
+    assert read_demand(phi, parse_given((), {}, (), ranges), 16).length == 60_000
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"rope_scaling": 4}', '{"max_position_embeddings": "many"}'])
@@ -105,6 +119,37 @@ def test_overrides_that_cannot_be_read_are_refused(text: str) -> None:
         as_overridden(LLAMA, parse_given(("--hf-overrides", text), {}), "0.32.0")
 
     assert error.value.code == USAGE
+
+
+@pytest.mark.parametrize(
+    ("window", "sliding", "length"), [(128, 16, 128), (4096, 0, 4096), (0, 0, 131072), (131072, 16, 131072)]
+)
+def test_without_sliding_windows_a_model_is_no_longer_than_its_window(window: int, sliding: int, length: int) -> None:
+    assert LLAMA.geometry
+    windowed = LLAMA._replace(geometry=LLAMA.geometry._replace(window=window, sliding_layers=sliding))
+    cut = as_overridden(windowed, parse_given(("--disable-sliding-window",), {}), "0.21.0").geometry
+    whole = as_overridden(windowed, parse_given((), {}), "0.21.0").geometry
+
+    assert cut
+    assert (cut.max_length, cut.sliding_layers) == (length, 0)
+    assert whole == windowed.geometry
+
+
+@pytest.mark.parametrize(("env", "numbers"), [({"VLLM_MLA_DISABLE": "1"}, 2 * 32 * 192), ({}, 576)])
+def test_latent_attention_that_is_turned_off_keeps_keys_and_values_of_every_head(
+    env: dict[str, str], numbers: int
+) -> None:
+    assert LLAMA.geometry
+    latent = LLAMA._replace(geometry=LLAMA.geometry._replace(latent=576, plain_head_size=192))
+    counted = as_overridden(latent, parse_given((), env), "0.32.0").geometry
+
+    assert counted
+    assert counted.kv_elements(1) == numbers
+
+
+def rotary(rope: Rope) -> ModelFacts:
+    assert LLAMA.geometry
+    return LLAMA._replace(geometry=LLAMA.geometry._replace(max_length=rope.length(), rope=rope))
 
 
 def positions(length: int) -> ModelFacts:

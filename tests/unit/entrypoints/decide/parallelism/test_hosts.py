@@ -203,6 +203,8 @@ def test_the_link_is_the_devices_own_else_what_the_kernel_shows() -> None:
     assert link_between(host(8), {}, "") == ""
     assert link_between(host(8, kernel={"rdma_devices": "mlx5_0"}), {}, "") == RDMA
     assert link_between(host(8), {}, FABRIC) == FABRIC
+    joined = {"nvlink_cluster": "a1b2/3", "rdma_devices": "mlx5_0"}
+    assert link_between(host(4, kernel=joined), {}, "") == FABRIC
 
 
 def test_a_slice_is_a_fabric_if_the_environment_names_its_hosts() -> None:

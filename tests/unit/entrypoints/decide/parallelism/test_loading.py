@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from entrypoints.core.records import Memory, Use
 from entrypoints.decide.parallelism.fit import fit
-from entrypoints.decide.parallelism.loading import as_loaded, notices
+from entrypoints.decide.parallelism.loading import as_loaded, find_host_weights, notices
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -81,3 +82,31 @@ def test_fewer_devices_hold_what_is_quantised_while_it_is_loaded() -> None:
     assert found.uses[0].weights < 75 * GIB
     with pytest.raises(Exception, match="until all are loaded"):
         fit(host(1, 96), at_once, given, RULES)
+
+
+OFFLOADS, ON_CPU = "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT", "--weights-load-device"
+
+
+@pytest.mark.parametrize(
+    ("settings", "available", "engines", "told"),
+    [
+        ({OFFLOADS: "1"}, 57, 1, f"{OFFLOADS}=1"),
+        ({ON_CPU: "cpu"}, 57, 1, f"{ON_CPU}=cpu"),
+        ({OFFLOADS: "1"}, 70, 1, ""),
+        ({OFFLOADS: "1"}, 70, 2, f"{OFFLOADS}=1"),  # each engine holds its own copy
+        ({OFFLOADS: "0"}, 57, 1, ""),
+        ({}, 57, 1, ""),
+    ],
+)
+def test_weights_that_the_host_holds_before_they_are_quantised_need_its_memory(
+    settings: dict[str, str], available: int, engines: int, told: str
+) -> None:
+    plain = ModelFacts("/m", True, "LlamaForCausalLM", "", Weights(65 * GIB, 65 * GIB // 2, 0), None, "")
+    loaded = plain._replace(weights=Weights(65 * GIB, 0, 65 * GIB // 2))
+    seen = host()._replace(memory=Memory(128 * GIB, available * GIB, 0, 0))
+    uses = [Use(at, at, 1, 1, 0, 0) for at in range(engines)]
+
+    assert [item.values["setting"] for item in find_host_weights(seen, plain, loaded, settings, uses)] == (
+        [told] if told else []
+    )
+    assert not [*find_host_weights(seen, plain, plain, settings, uses)]  # nothing is quantised

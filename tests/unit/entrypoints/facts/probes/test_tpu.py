@@ -144,6 +144,35 @@ def test_a_chip_of_two_dies_is_two_devices(tmp_path: Path) -> None:
     assert [(device.card, device.path) for device in seen.devices] == [(0, "/dev/vfio/0"), (0, "/dev/vfio/1")]
 
 
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [f"0000:{bus:02x}:{slot:02x}.0" for bus in range(4, 8) for slot in range(2)],
+        [f"0000:{bus:02x}:00.{function}" for bus in range(4, 8) for function in range(4)],
+        [f"000{domain}:01:{slot:02x}.0" for domain in range(4) for slot in range(4)],
+        [f"0000:00:{slot:02x}.0" for slot in range(4, 12)],
+        [f"0000:00:{slot:02x}.0" for slot in range(4, 8)],
+    ],
+)
+def test_four_chips_of_v7x_are_eight_devices_however_many_functions(tmp_path: Path, addresses: list[str]) -> None:
+    tree: Tree = {f"dev/vfio/{number}": "" for number in range(4)} | {"dev/vfio/vfio": ""}
+    for address in addresses:
+        tree |= pci(address, "0x1ae0", "0x0076", "0x088000")
+    seen, _ = probe(tmp_path, tree)
+
+    assert [device.card for device in seen.devices] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [device.path for device in seen.devices] == [f"/dev/vfio/{number // 2}" for number in range(8)]
+
+
+def test_a_second_function_of_a_chip_of_one_die_is_no_device(tmp_path: Path) -> None:
+    functions = pci("0000:00:04.0", "0x1ae0", "0x006f", "0x088000") | pci(
+        "0000:00:04.1", "0x1ae0", "0x006f", "0x088000"
+    )
+    seen, _ = probe(tmp_path, {**functions, "dev/vfio/0": ""})
+
+    assert [(device.architecture, device.card) for device in seen.devices] == [("v6e", None)]
+
+
 def test_both_dies_of_an_older_chip_share_its_file(tmp_path: Path) -> None:
     tree = {**chips("0x0027", 2, "accel"), "sys/bus/pci/devices/0000:00:04.0/subsystem_device": "0x004f\n"}
     seen, _ = probe(tmp_path, tree)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +9,13 @@ import pytest
 
 from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.cuda import cuda
-from entrypoints.facts.probes.cuda.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
+from entrypoints.facts.probes.cuda.nvidia_smi import (
+    parse_fabric,
+    parse_list,
+    parse_query,
+    parse_table,
+    parse_topology,
+)
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
@@ -250,6 +257,50 @@ def test_an_old_driver_is_asked_for_fewer_columns(tmp_path: Path) -> None:
     assert (len(seen.devices), seen.devices[7].memory_total, host.failures) == (8, 24564 * MIB, [])
 
 
+CLUSTER = "5f2c1a7e-9d3b-4c8a-8e61-0b7d4f2a9c15"
+HGX = "00000000-0000-0000-0000-000000000000"
+
+
+def listed(*gpus: tuple[str, str, str]) -> str:
+    """Return a part of the output of `nvidia-smi -q`; each GPU has a state, a cluster and a clique."""
+    return "".join(
+        f"GPU 00000008:0{number}:00.0\n    Product Name                          : NVIDIA GB200\n    Fabric\n"
+        f"        State                             : {state}\n        Status                            : Success\n"
+        f"        CliqueId                          : {clique}\n        ClusterUUID                       : {cluster}\n"
+        "        Health\n            Bandwidth                     : Full\n    Processes\n"
+        "        State                             : None\n"
+        for number, (state, cluster, clique) in enumerate(gpus)
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "place"),
+    [
+        ([("Completed", CLUSTER, "32766")] * 4, f"{CLUSTER}/32766"),
+        ([("Completed", CLUSTER, "1"), ("Completed", CLUSTER, "2")], ""),
+        ([("In Progress", CLUSTER, "1")] * 2, ""),
+        ([("Completed", CLUSTER, "1"), ("In Progress", CLUSTER, "1")], ""),
+        ([("Completed", HGX, "0")] * 8, ""),
+        ([("N/A", "N/A", "N/A")] * 2, ""),
+        ([("Completed", "; reboot", "1")] * 2, ""),
+        ([], ""),
+    ],
+)
+def test_gpus_are_in_a_cluster_if_all_are_ready_in_the_same_clique(
+    gpus: list[tuple[str, str, str]], place: str
+) -> None:
+    assert parse_fabric(listed(*gpus)) == place
+
+
+@pytest.mark.parametrize(("name", "asked"), [("NVIDIA GB200", True), ("NVIDIA H100 80GB HBM3", False)])
+def test_only_trays_of_racks_are_asked_for_their_cluster(tmp_path: Path, name: str, asked: bool) -> None:
+    columns = f"index, name, uuid, memory.total [MiB], compute_cap\n0, {name}, GPU-1, 189471 MiB, 10.0\n"
+    seen, host = probe(tmp_path, {FULL: columns, "nvidia-smi -q": listed(("Completed", CLUSTER, "7"))})
+
+    assert seen.knobs.get("nvlink_cluster", "") == (f"{CLUSTER}/7" if asked else "")
+    assert host.failures == []
+
+
 def test_columns_and_table_complete_each_other(tmp_path: Path) -> None:
     answers = {
         FULL: "index, name, uuid, memory.total [MiB], compute_cap\n0, NVIDIA H100 80GB HBM3, GPU-1, 81559 MiB, 9.0\n",
@@ -328,3 +379,114 @@ def test_links_follow_the_visible_numbers(tmp_path: Path) -> None:
     seen, _ = probe(tmp_path, answers, env={"CUDA_VISIBLE_DEVICES": "4,0,7"})
     assert seen.links == (Link(0, 1, "SYS"), Link(0, 2, "NV1"), Link(1, 2, "NV2"))
     assert [device.node for device in seen.devices] == [1, 0, 1]
+
+
+# --- cells that the tool may not read -------------------------------------------------------------------------------
+
+UNREADABLE = ("N/A", "[N/A]", "Not Supported", "Insufficient Permissions", "Unknown Error", "N/A / N/A", "ERR! / ERR!")
+
+
+@pytest.mark.parametrize("word", UNREADABLE)
+def test_a_table_without_readable_memory_keeps_its_gpu(word: str) -> None:
+    cell = re.compile(r"70323MiB /  81559MiB")
+    gpu = parse_table(cell.sub(word.center(20), sample("cuda/nvidia-smi.h100-1x.r580.txt"))).gpus[0]
+
+    assert (gpu.name, gpu.bus, gpu.memory_total, gpu.memory_used) == (
+        "NVIDIA H100 80GB HBM3", "0000:8d:00.0", None, None,
+    )  # fmt: skip
+
+
+HEAD = "index, name, memory.total [MiB], memory.used [MiB], ecc.errors.uncorrected.volatile.total"
+
+
+@pytest.mark.parametrize("cells", ["81559 MiB, [Insufficient Permissions], [N/A]", "81559 MiB, [N/A], [Unknown Error]"])
+def test_one_unreadable_value_is_unknown_and_the_gpu_well(cells: str) -> None:
+    gpu = parse_query(f"{HEAD}\n0, NVIDIA H100 80GB HBM3, {cells}\n")[0]
+
+    assert (gpu.memory_total, gpu.memory_used, gpu.health) == (81559 * MIB, None, "ok")
+
+
+def test_a_pod_with_an_instance_has_the_memory_of_the_instance(tmp_path: Path) -> None:
+    table = sample("cuda/nvidia-smi.a100-mig.r550.txt").replace("829MiB /  81920MiB", "N/A               ")
+    query = f"{HEAD}\n0, NVIDIA A100 80GB PCIe, [Insufficient Permissions], [Insufficient Permissions], [N/A]\n"
+    seen, host = probe(tmp_path, {"nvidia-smi": table, LEAST: query})
+
+    assert [(device.memory_total, device.health) for device in seen.devices] == [(9728 * MIB, "ok")]
+    assert host.failures == []
+
+
+def test_an_instance_without_readable_memory_has_that_of_its_profile(tmp_path: Path) -> None:
+    table = sample("cuda/nvidia-smi.a100-mig.r550.txt").replace("13MiB /  9728MiB", "N/A             ")
+    listed = "GPU 0: NVIDIA A100 80GB PCIe (UUID: GPU-1)\n  MIG 1g.10gb     Device  0: (UUID: MIG-1)\n"
+    seen, host = probe(tmp_path, {"nvidia-smi": table, "nvidia-smi -L": listed})
+
+    assert [(device.memory_total, device.busy) for device in seen.devices] == [(9728 * MIB, False)]
+    assert host.failures == []
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [("NVIDIA H100 80GB HBM3", 81559), ("NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA L40S", 46068), ("NVIDIA X9", None)],
+)
+def test_memory_that_may_not_be_read_is_that_of_the_model_or_a_failure(
+    tmp_path: Path, name: str, mib: int | None
+) -> None:
+    text = f"index, name, memory.total [MiB], compute_cap\n0, {name}, [Insufficient Permissions], 9.0\n"
+    seen, host = probe(tmp_path, {FULL: text})
+
+    assert seen.devices[0].memory_total == (None if mib is None else mib * MIB)
+    assert bool(host.failures) == (mib is None)
+
+
+def test_a_gpu_that_uses_the_hosts_memory_needs_no_size(tmp_path: Path) -> None:
+    text = "index, name, memory.total [MiB], compute_cap\n0, NVIDIA Thor, [N/A], 11.0\n"
+    seen, host = probe(tmp_path, {FULL: text})
+
+    assert (seen.devices[0].memory_total, host.failures) == (None, [])
+
+
+# --- desktops -------------------------------------------------------------------------------------------------------
+
+
+def _table_of(use: str, display: str, *processes: str) -> str:
+    """Return the table of an H100 with this memory in use, screen, and rows `type name memory`."""
+    table = sample("cuda/nvidia-smi.h100-1x.r580.txt").replace("70323MiB", use.rjust(8))
+    table = table.replace("8D:00.0 Off", f"8D:00.0 {display:>3}")
+    rows = "".join(f"|    0   N/A  N/A             {7 + at}      {each} |\n" for at, each in enumerate(processes))
+    return re.sub(r"\|    0   N/A  N/A +117.*\n", rows, table)
+
+
+@pytest.mark.parametrize(
+    ("use", "display", "processes", "busy"),
+    [
+        ("1493MiB", "On", ("G   /usr/lib/xorg/Xorg  612MiB", "G   /usr/bin/gnome-shell  248MiB"), False),
+        ("1493MiB", "Off", ("G   /usr/lib/xorg/Xorg  612MiB", "G   /usr/bin/gnome-shell  248MiB"), False),
+        ("2493MiB", "On", ("G   /usr/bin/kwin_wayland  248MiB", "C+G   /opt/google/chrome  1900MiB"), False),
+        ("1493MiB", "On", (), False),  # in a container, which does not list the desktop's processes
+        ("1493MiB", "Off", ("G   /Xwayland  N/A",), False),  # below Windows
+        ("1493MiB", "Off", (), True),
+        ("9493MiB", "Off", ("G   /usr/lib/xorg/Xorg  612MiB",), True),
+        ("1493MiB", "On", ("G   /usr/lib/xorg/Xorg  612MiB", "C   python3  500MiB"), True),
+    ],
+)
+def test_a_desktop_does_not_hold_a_gpu(
+    tmp_path: Path, use: str, display: str, processes: tuple[str, ...], busy: bool
+) -> None:
+    seen, _ = probe(tmp_path, {"nvidia-smi": _table_of(use, display, *processes)})
+
+    assert seen.devices[0].busy is busy
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("Tesla K80", "3.7"),
+        ("Tesla P100-PCIE-16GB", "6.0"),
+        ("NVIDIA GeForce GTX 1080 Ti", "6.1"),
+        ("Tesla M60", "5.2"),
+    ],
+)
+def test_a_gpu_too_old_for_vllm_is_known_by_its_name(tmp_path: Path, name: str, capability: str) -> None:
+    seen, _ = probe(tmp_path, {LEAST: f"index, name, memory.total [MiB]\n0, {name}, 11441 MiB\n"})
+
+    assert (seen.devices[0].architecture, seen.versions["compute_capability"]) == (capability, capability)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -237,13 +238,43 @@ def test_cards_that_were_not_passed_in_are_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_card_in_reset_says_so(tmp_path: Path) -> None:
-    tree = cards(modules=True) | {"sys/class/accel/accel2/device/status": "In reset\n"}
-    table = GAUDI2.replace("|    768MiB / 98304MiB |", "|    N/A    / N/A      |", 1)
+    tree = cards(modules=True) | {"sys/class/accel/accel0/device/status": "In reset\n"}
+    table = re.sub(r"\d+MiB / 98304MiB", "N/A / N/A", GAUDI2, count=1)
     host, seen = host_with(tmp_path, {"hl-smi": table}, **tree)
 
-    assert seen.devices[2].health == "In reset"
-    assert (seen.devices[0].memory_total, seen.devices[0].busy) == (None, None)
-    assert host.failures[0].where == "hl-smi: AIP 0"
+    assert (seen.devices[0].health, seen.devices[0].memory_total) == ("memory N/A", None)
+    assert (seen.devices[0].busy, seen.devices[1].memory_total) == (None, 98304 * MIB)
+    assert (host.failures[0].where, "reset" in host.failures[0].expected) == ("hl-smi: AIP 0", True)
+
+
+UNREADABLE = re.sub(r"\d+MiB / 98304MiB", "N/A / N/A", GAUDI2.partition("Processes:")[0])
+
+
+@pytest.mark.parametrize("status", ["Operational\n", None])
+def test_without_privilege_the_model_tells_the_memory(tmp_path: Path, status: str | None) -> None:
+    tree = {path: text for path, text in cards(modules=True).items() if not path.endswith("/status")}
+    if status:
+        tree |= {f"sys/class/accel/accel{number}/device/status": status for number in range(8)}
+    host, seen = host_with(tmp_path, {"hl-smi": UNREADABLE}, **tree)
+
+    assert {(device.memory_total, device.busy) for device in seen.devices} == {(98304 * MIB, None)}
+    assert all(device.health in ("ok", "") for device in seen.devices)
+    assert [failure.where for failure in host.failures] == ["hl-smi: AIP 0, 1, 2, 3, 4, 5, 6, 7"]
+    assert "privilege" in host.failures[0].found
+    assert "--privileged" in host.failures[0].expected
+
+
+def test_the_memory_of_an_unknown_model_is_not_guessed(tmp_path: Path) -> None:
+    host, seen = host_with(tmp_path, {"hl-smi": UNREADABLE.replace("HL-225", "HL-999")}, **cards(modules=True))
+
+    assert {device.memory_total for device in seen.devices} == {None}
+    assert host.failures
+
+
+def test_a_card_without_name_and_address_is_kept() -> None:
+    table = parse_table(GAUDI2.replace("HL-225 ", "N/A    ", 1).replace("0000:b3:00.0", "N/A         ", 1))
+
+    assert (len(table.cards), table.cards[0].name, table.cards[0].bus) == (8, "", "")
 
 
 def test_an_old_drivers_files(tmp_path: Path) -> None:

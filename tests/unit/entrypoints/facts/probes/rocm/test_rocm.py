@@ -128,13 +128,13 @@ def test_a_device_file_without_files_and_tools_is_a_failure(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("revision", "used", "name", "busy"),
     [
-        ("", 10086630031, "AMD Radeon RX 9070/9070 XT", True),
+        ("", 10086630031, "AMD Radeon RX 9070/9070 XT", None),  # too full, whoever uses it: decided by what is free
         ("0xc0", 341919662, "AMD Radeon RX 9070 XT", False),
-        ("0xC3", 1025758982, "AMD Radeon RX 9070", True),
+        ("0xC3", 1025758982, "AMD Radeon RX 9070", None),  # the windows of a desktop
     ],
 )
 def test_rocm_smi_tells_the_model_and_whether_its_memory_is_used(
-    tmp_path: Path, revision: str, used: int, name: str, busy: bool
+    tmp_path: Path, revision: str, used: int, name: str, busy: bool | None
 ) -> None:
     card = {"Card Model": "0x7550", "Device Rev": revision, "VRAM Total Memory (B)": "17095983104"}
     integrated = {"Card Model": "0x13c0", "VRAM Total Memory (B)": "536870912"}
@@ -169,11 +169,11 @@ def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
 
 
 def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
-    found = {ROCM_SMI: (0, '{"card0": {"Card Series": "AMD Instinct MI300X"}, "card1": {"Card Model": "0x74a1"}}')}
+    found = {ROCM_SMI: (0, '{"card0": {"Card Series": "AMD Instinct MI999X"}, "card1": {"Card Model": "0x9999"}}')}
 
     seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
 
-    assert [device.name for device in seen.devices] == ["AMD Instinct MI300X", "AMD Instinct MI300X"]
+    assert [device.name for device in seen.devices] == ["AMD Instinct MI999X", "0x9999"]
     assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
 
 
@@ -192,6 +192,133 @@ def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: 
 
     assert host.failures[0].where == STATIC
     assert found in host.failures[0].found
+
+
+SHOWN = """\
++------------------------------------------------------------------------------+
+| AMD-SMI 26.0.2+39589fda      amdgpu version: 6.16.13  ROCm version: 7.0.2    |
+| Platform: Linux Baremetal                                                    |
+|-------------------------------------+----------------------------------------|
+| BDF                        GPU-Name | Mem-Uti   Temp   UEC       Power-Usage |
+| GPU  HIP-ID  OAM-ID  Partition-Mode | GFX-Uti    Fan               Mem-Usage |
+|=====================================+========================================|
+| 0000:0d:00.0    AMD Instinct MI355X | N/A        N/A   0          N/A/1400 W |
+|   0       1       7        SPX/NPS1 | N/A        N/A           283/294896 MB |
+|-------------------------------------+----------------------------------------|
+| 0000:26:00.0                 0x75a3 | N/A        N/A   0          N/A/1400 W |
+|   1       0       5             N/A | N/A        N/A              N/A/N/A MB |
++-------------------------------------+----------------------------------------+
+"""
+"""amd-smi without arguments, as ROCm 7 prints it (its changelog, and public notes of an MI355X)."""
+
+CONCISE_6_0 = """\
+=================================================== Concise Info ===================================================
+Device  [Model : Revision]    Temp        Power     Partitions      SCLK    MCLK    Fan  Perf  PwrCap  VRAM%  GPU%
+        Name (20 chars)       (Junction)  (Socket)  (Mem, Compute)
+====================================================================================================================
+0       [0x74a1 : 0x00]       35.0°C      140.0W    NPS1, SPX       132Mhz  900Mhz  0%   auto  750.0W    0%   0%
+        AMD Instinct MI300X
+1       [0x74a1 : 0x00]       37.0°C      138.0W    NPS1, SPX       132Mhz  900Mhz  0%   auto  750.0W   91%   0%
+        AMD Instinct MI300X
+"""
+CONCISE_6_3 = """\
+Device  Node  IDs              Temp        Power     Partitions          SCLK    MCLK    Fan  Perf  PwrCap  VRAM%  GPU%
+              (DID,     GUID)  (Junction)  (Socket)  (Mem, Compute, ID)
+0       2     0x74a1,   55354  51.0°C      152.0W    NPS1, SPX, 0        134Mhz  900Mhz  0%   auto  750.0W  0%     0%
+1       3     0x74a1,   41632  48.0°C      146.0W    NPS1, SPX, 0        134Mhz  900Mhz  0%   auto  750.0W  91%    0%
+"""
+LINES = "".join(
+    f"GPU[{number}]\t\t: {name}: {value}\n"
+    for number, used in ((0, 284 << 20), (1, 178 << 30))
+    for name, value in (
+        ("Card Series", "AMD Instinct MI300X"),
+        ("VRAM Total Memory (B)", 196592 << 20),
+        ("VRAM Total Used Memory (B)", used),
+    )
+)
+
+
+def test_amd_smi_without_arguments_is_understood(tmp_path: Path) -> None:
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{"amd-smi": (0, SHOWN)})})
+
+    assert [(device.number, device.name, device.bus, device.memory_total) for device in seen.devices] == [
+        (0, "AMD Instinct MI355X", "0000:26:00.0", 294896 << 20),
+        (1, "AMD Instinct MI355X", "0000:0d:00.0", 294896 << 20),
+    ]
+    assert [device.memory_used for device in seen.devices] == [None, 283 << 20]
+    assert host.failures == []
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("rocm-smi", CONCISE_6_0),
+        ("rocm-smi", CONCISE_6_3),
+        ("rocm-smi --showmeminfo vram", LINES),
+    ],
+)
+def test_the_tables_of_rocm_smi_are_understood(tmp_path: Path, command: str, printed: str) -> None:
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{command: (0, printed)})})
+
+    assert [(device.number, device.name, device.memory_total) for device in seen.devices] == [
+        (0, "AMD Instinct MI300X", 196592 << 20),
+        (1, "AMD Instinct MI300X", 196592 << 20),
+    ]
+    assert [device.busy for device in seen.devices] == [False, True]
+    assert host.failures == []
+
+
+def test_a_partition_has_not_the_memory_of_its_model(tmp_path: Path) -> None:
+    printed = CONCISE_6_3.replace("SPX", "CPX")
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{"rocm-smi": (0, printed)})})
+
+    assert [device.memory_total for device in seen.devices] == [None, None]
+    assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
+
+
+def test_a_form_that_a_version_lacks_is_no_failure_if_another_answers(tmp_path: Path) -> None:
+    found = {STATIC: (2, "amd-smi: error: unrecognized arguments: --asic"), "amd-smi": (0, SHOWN)}
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+
+    assert (len(seen.devices), host.failures) == (2, [])
+
+
+def _apu(carved: int, shared: int, counted: int) -> Tree:
+    """Return the files of a processor with a GPU (Strix Halo); sizes in MiB, `counted` is what the kernel counts."""
+    node, card = "sys/class/kfd/kfd/topology/nodes/1", "sys/bus/pci/devices/0000:c5:00.0"
+    named = "gfx_target_version 110501\ndevice_id 5510\nlocation_id 50432\ndomain 0\ndrm_render_minor 128\n"
+    return {
+        "dev/kfd": "",
+        "dev/dri/renderD128": "",
+        f"{node}/properties": named,
+        f"{node}/gpu_id": "11596\n",
+        f"{node}/mem_banks/0/properties": f"heap_type 1\nsize_in_bytes {counted << 20}\n",
+        f"{card}/product_name": "AMD Radeon 8060S\n",
+        f"{card}/mem_info_vram_total": f"{carved << 20}\n",
+        f"{card}/mem_info_vram_used": f"{161 << 20}\n",
+        f"{card}/mem_info_gtt_total": f"{shared << 20}\n",
+        f"{card}/mem_info_gtt_used": f"{31 << 20}\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("carved", "shared", "counted", "used"),
+    [
+        (512, 63488, 512, 161),  # before Linux 6.10: what is carved out
+        (512, 63488, 63488, 31),  # since then the larger pool
+        (98304, 15360, 98304, 161),
+    ],
+)
+def test_an_apu_says_which_memory_the_kernel_counts(
+    tmp_path: Path, carved: int, shared: int, counted: int, used: int
+) -> None:
+    seen, host = probe(tmp_path, _apu(carved, shared, counted))
+
+    assert [(device.memory_total, device.memory_used) for device in seen.devices] == [(counted << 20, used << 20)]
+    assert seen.knobs == {
+        "apu_memory_mib": str(counted), "apu_vram_mib": str(carved), "apu_gtt_mib": str(shared),
+    }  # fmt: skip
+    assert host.failures == []
 
 
 @pytest.mark.parametrize("name", STATICS)

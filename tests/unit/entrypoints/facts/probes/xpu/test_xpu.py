@@ -188,3 +188,75 @@ def test_damaged_discoveries_never_give_a_traceback() -> None:
 @fuzz
 def test_damaged_topologies_never_give_a_traceback() -> None:
     survives_damage(parse_topology, *map(text, TOPOLOGIES))
+
+
+# --- versions without `discovery`, and cells that the tool may not read ---------------------------------------------
+
+BOXED = """\
++-----------+--------------------------------------------------------------------------------------+
+| Device ID | Device Information                                                                   |
++-----------+--------------------------------------------------------------------------------------+
+| 0         | Device Name: Intel(R) Arc(TM) B580 Graphics                                          |
+|           | Vendor Name: Intel(R) Corporation                                                    |
+|           | PCI BDF Address: 0000:03:00.0                                                        |
++-----------+--------------------------------------------------------------------------------------+
+| 1         | Device Name: Intel(R) Arc(TM) B570 Graphics                                          |
+|           | PCI BDF Address: 0000:04:00.0                                                        |
+|           | Memory Physical Size: 10216.00 MiB                                                   |
++-----------+--------------------------------------------------------------------------------------+
+"""
+UNBOXED = "".join(f"{line.replace('|', ' ')}\n" for line in BOXED.splitlines() if not line.startswith("+"))
+REFUSED = {"rc": 105, "stdout": "", "stderr": "The following argument was not expected: discovery"}
+
+
+@pytest.mark.parametrize("printed", [BOXED, UNBOXED])
+def test_discovery_as_text_names_each_card(printed: str) -> None:
+    assert [(each.number, each.name, each.bus, each.memory) for each in parse_discovery(printed)] == [
+        (0, "Intel(R) Arc(TM) B580 Graphics", "0000:03:00.0", None),
+        (1, "Intel(R) Arc(TM) B570 Graphics", "0000:04:00.0", 10216 * MIB),
+    ]
+
+
+def test_a_version_without_discovery_is_no_failure(tmp_path: Path) -> None:
+    answers = {"xpu-smi": {"rc": 0, "stdout": text("xpu-smi.b580.v2.0.txt")}}
+    answers |= dict.fromkeys((DUMP, "xpu-smi discovery -j", "xpu-smi discovery"), REFUSED)
+    seen, host = probe(tmp_path, {**card("03", "0xe20b", 128, "xe"), "commands.json": json.dumps(answers)})
+
+    assert [(device.memory_total, device.memory_used) for device in seen.devices] == [(12216 * MIB, 239 * MIB)]
+    assert host.failures == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "used", "total"),
+    [
+        ("N/A / 12216MiB   ", None, 12216),
+        ("N/A / N/A        ", None, 12216),  # of the model
+        ("N/A              ", None, 12216),
+    ],
+)
+def test_memory_that_the_tool_may_not_read_leaves_the_card(
+    tmp_path: Path, cell: str, used: int | None, total: int
+) -> None:
+    table = text("xpu-smi.b580.v2.0.txt").replace("239MiB / 12216MiB", cell)
+    seen, _ = probe(tmp_path, {**card("03", "0xe20b", 128, "xe"), **commands({"xpu-smi": table})})
+
+    assert [(device.memory_total, device.memory_used) for device in seen.devices] == [(total * MIB, used)]
+
+
+@pytest.mark.parametrize(
+    ("device", "first", "second", "name"),
+    [
+        ("0x56a0", "Arc(TM) A770   Off", "Graphics", "Intel(R) Arc(TM) A770 Graphics"),
+        ("0xe211", "Arc(TM) Pro B  Off", "60 Graphics", "Intel Arc Pro B60"),
+        ("0xe211", "Arc(TM) Pro B  Off", "", "Intel Arc Pro B60"),
+    ],
+)
+def test_a_name_that_the_table_wraps_or_cuts_is_whole(
+    tmp_path: Path, device: str, first: str, second: str, name: str
+) -> None:
+    table = text("xpu-smi.b580.v2.0.txt").replace("Arc(TM) B580   Off", first)
+    wrapped = f"|      {second:40}|                            |                        |\n" if second else ""
+    table = table.replace("| N/A    25C", f"{wrapped}| N/A    25C")
+    seen, _ = probe(tmp_path, {**card("03", device, 128, "xe"), **commands({"xpu-smi": table})})
+
+    assert [(each.name, each.memory_total) for each in seen.devices] == [(name, 12216 * MIB)]

@@ -1,0 +1,1 @@
+"""What breaks for a command between two versions of vLLM."""

@@ -1,0 +1,89 @@
+"""What changed between two versions of vLLM: defaults, flags, variables, and the names in their lists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from drydock.compare.vllm_parser import long_name
+from drydock.compare.vllm_version import ServedVersion
+from drydock.core.differences import differences
+from drydock.lock.vllm_details import VllmDetails
+
+LISTS = (
+    *("architectures", "quantisations", "tool_parsers", "reasoning_parsers"),
+    *("connectors", "load_formats", "executors"),
+)
+
+
+class ChangedDefault(NamedTuple):
+    """A default that differs."""
+
+    name: str
+    old: str
+    """Python's text of it."""
+    new: str
+
+
+class ChangedNames(NamedTuple):
+    """What a list lost and gained."""
+
+    list: str
+    gone: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+def changed_defaults(old: VllmDetails, new: VllmDetails, stated: Collection[str]) -> Iterator[ChangedDefault]:
+    """Yield each default that differs, without those of what the command states; what is computed is left out."""
+    before, after = _defaults(old), _defaults(new)
+    for name, first, second in differences(before, after):
+        if first and second and name not in stated:
+            yield ChangedDefault(name, first, second)
+
+
+def _defaults(details: VllmDetails) -> dict[str, str]:
+    """Return the defaults of flags, variables and keys of JSON flags that are written down."""
+    flags = {long_name(flag): flag.default for flag in details.flags}
+    keys = {
+        f"{long_name(flag)}.{key}": value.default
+        for flag in details.flags
+        for key, value in details.records.get(flag.record, {}).items()
+    }
+    variables = {name: variable.default for name, variable in details.variables.items()}
+    return {**flags, **keys, **variables}
+
+
+def changed_lists(old: ServedVersion, new: ServedVersion) -> Iterator[ChangedNames]:
+    """Yield what each list lost and gained: flags, variables, architectures and the others."""
+    yield from _changed("flags", old.lists.get("flags", ()), new.lists.get("flags", ()))
+    yield from _changed("variables", old.lists.get("variables", ()), new.lists.get("variables", ()))
+    for name in LISTS:
+        if name in old.lists and name in new.lists:
+            yield from _changed(name, old.lists[name], new.lists[name])
+    yield from _changed("keys", _defaults_of_keys(old.details), _defaults_of_keys(new.details))
+    yield from changed_values(old.lists.get("flags", {}), new.lists.get("flags", {}))
+
+
+def _defaults_of_keys(details: VllmDetails) -> set[str]:
+    return {f"{record}.{key}" for record, keys in details.records.items() for key in keys}
+
+
+def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[ChangedNames]:
+    """Yield the values that each flag lost and gained, and how its kind changed."""
+    for flag, before, after in differences(old, new):
+        if before is None or after is None:
+            continue
+        if isinstance(before, list) and isinstance(after, list):
+            yield from _changed(f"values of {flag}", before, after)
+        else:
+            yield ChangedNames(f"values of {flag}", (_kind(before),), (_kind(after),))
+
+
+def _kind(takes: Any) -> str:
+    return ", ".join(takes) if isinstance(takes, list) else str(takes) or "text"
+
+
+def _changed(name: str, old: Collection[str], new: Collection[str]) -> Iterator[ChangedNames]:
+    gone, added = sorted({*old} - {*new}), sorted({*new} - {*old})
+    if gone or added:
+        yield ChangedNames(name, tuple(gone), tuple(added))

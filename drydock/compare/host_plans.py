@@ -1,0 +1,92 @@
+"""How drydock's plan of a command's model changes between two rows, on recorded hosts. IO: a process for each plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.compare.vllm_version import ServedVersion
+from drydock.core.differences import differences
+from drydock.core.errors import HostError, InputError
+from drydock.core.project import Project
+from drydock.inputs import model_images
+from drydock.model.variant import Variant
+from drydock.run import entrypoint
+from drydock.topology.plan_diff import options
+from drydock.topology.size import machines
+
+COMMAND = "command"
+"""What comes before the first flag of a plan."""
+
+
+class ChangedSetting(NamedTuple):
+    """A flag or variable of a plan that differs; None: a plan does not have it."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+
+class ChangedPlan(NamedTuple):
+    """What differs between the plans of two rows on one host."""
+
+    host: str
+    changes: tuple[ChangedSetting, ...]
+    old_problem: str = ""
+    """Why the old row has no plan there; empty if it has one."""
+    new_problem: str = ""
+
+
+class PlannedSide(NamedTuple):
+    """A row, and what is planned with it."""
+
+    variant: Variant
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def find_recorded_hosts(project: Project, roots: Sequence[str], old: ServedVersion, new: ServedVersion) -> list[Path]:
+    """Return the recorded hosts that are named, or else those of the rows' accelerator that come with drydock.
+
+    Raises InputError if plans are asked for and a side is no row.
+    """
+    if old.variant is None or new.variant is None:
+        if roots:
+            name = old.name if old.variant is None else new.name
+            raise InputError(f"--root: {name} is no row, so there is no plan", hint="./inv matrix lists the rows")
+        return []
+    if roots:
+        return [Path(root) for root in roots]
+    if old.variant.accelerator != new.variant.accelerator:
+        return []
+    return [host.path for host in machines(project) if host.variant.accelerator == new.variant.accelerator]
+
+
+def compare_plans(project: Project, hosts: Sequence[Path], old: PlannedSide, new: PlannedSide) -> list[ChangedPlan]:
+    """Return what differs on each host, in the order of the hosts."""
+    sides = [(host, side) for host in hosts for side in (old, new)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        plans = [*pool.map(lambda item: _plan(project, *item), sides)]
+    return [_changed(host, *plans[2 * place : 2 * place + 2]) for place, host in enumerate(hosts)]
+
+
+def _plan(project: Project, host: Path, side: PlannedSide) -> Mapping[str, str] | str:
+    """Return a plan as settings, or why there is none."""
+    words = model_images.planned(("plan", "--json", "--root", str(host), *side.words))
+    try:
+        plan = entrypoint.answer(project, side.variant, words, side.env)
+    except (HostError, InputError) as error:
+        return error.problems[0]
+    env = {name: value for name, value in plan["env"].items() if name not in plan["cache"]["folders"]}
+    settings = {name: value for name, value in options(tuple(plan["argv"])).items() if name != COMMAND}
+    return {**settings, **{f"env {name}": value for name, value in env.items()}}
+
+
+def _changed(host: Path, old: Mapping[str, str] | str, new: Mapping[str, str] | str) -> ChangedPlan:
+    name = host.parent.name if host.name == "host.json" and host.parent.name else host.name
+    if isinstance(old, str) or isinstance(new, str):
+        return ChangedPlan(name, (), old if isinstance(old, str) else "", new if isinstance(new, str) else "")
+    return ChangedPlan(name, tuple(ChangedSetting(*change) for change in differences(old, new)))

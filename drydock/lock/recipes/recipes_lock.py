@@ -1,0 +1,120 @@
+"""templates/recipes.lock.json and templates/recipes.json: the recipes that images get, as facts of one commit. IO.
+
+The lock has the hash of the facts, so that nobody edits them by hand; `./inv recipes` writes both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drydock.config.project import read_settings
+from drydock.config.strict_yaml import YamlDocument
+from drydock.config.validation import validate
+from drydock.core.errors import InputError, StaleError
+from drydock.core.files import compact, dumps, loads, read_bounded
+from drydock.core.project import Project
+from drydock.lock.recipes.parse_recipe import parse_recipe
+from drydock.lock.recipes.recipe_files import LICENCE, UPSTREAM, Recipes
+from drydock.model.published_recipes import RecipesLock
+from drydock.model.record import dump
+
+LOCK, FACTS = "templates/recipes.lock.json", "templates/recipes.json"
+FILE = "recipes.json"
+"""What an image has of it, next to its profile."""
+LARGEST_FACTS = 8 << 20
+NONE = "none"
+"""Value of `recipes` in drydock.yaml with which a project's images have none."""
+_RENEW = "run `./inv recipes`"
+
+
+def make_facts(recipes: Recipes) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return model id → facts, and the files that are no recipes with the reason.
+
+    Of several recipes for one checkpoint, its own counts.
+    """
+    models: dict[str, dict[str, Any]] = {}
+    skipped: dict[str, str] = {}
+    for name, content in recipes.texts.items():
+        try:
+            entries = parse_recipe(content.decode("utf-8"), name)
+        except UnicodeDecodeError:
+            skipped[name] = "not UTF-8"
+            continue
+        except InputError as error:
+            skipped[name] = error.problems[0].removeprefix(f"{name}: ")[:200]
+            continue
+        for model, facts in entries.items():
+            if model not in models or facts["recipe"] == model:
+                models[model] = facts
+    return models, skipped
+
+
+def write_recipes(project: Project, recipes: Recipes) -> list[Path]:
+    """Write the facts and the lock of some recipes; return the files that changed. Raises InputError without any."""
+    models, skipped = make_facts(recipes)
+    if not models:
+        problems = [f"{name}: {why}" for name, why in [*skipped.items()][:5]]
+        hint = "expected models/ORG/NAME.yaml as in https://github.com/vllm-project/recipes"
+        raise InputError(f"{recipes.repository}: found no recipes", *problems, hint=hint)
+    date = recipes.date or max(facts.get("date", "") for facts in models.values())
+    text = _facts_text({"repository": recipes.repository, "commit": recipes.commit, "date": date}, models)
+    lock = RecipesLock(
+        schema_=1,
+        repository=recipes.repository,
+        commit=recipes.commit,
+        date=date,
+        licence=LICENCE if recipes.repository == UPSTREAM else "",
+        facts_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        verified=not recipes.unverified,
+        reason=recipes.unverified,
+        skipped=skipped,
+    )
+    written = (project.write(FACTS, text), project.write(LOCK, dumps(dump(lock))))
+    return [path for path in written if path]
+
+
+def _facts_text(origin: Mapping[str, str], models: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the facts as JSON with a line for each model, so that a change can be read."""
+    lines = ",\n".join(f"{compact(name)}: {compact(facts)}" for name, facts in sorted(models.items()))
+    head = compact({"schema": 1, **origin})[:-1]
+    return f'{head},"models":{{\n{lines}\n}}}}\n'
+
+
+def read_lock(project: Project) -> RecipesLock | None:
+    """Return which recipes the project's images get; None if none. Raises StaleError and InputError."""
+    settings = read_settings(project)
+    named = settings.recipes if settings else ""
+    path = project / LOCK
+    if named == NONE or not path.is_file():
+        return None
+    try:
+        lock = validate(RecipesLock, YamlDocument(LOCK, loads(path.read_bytes()), {}))
+    except (ValueError, OSError) as error:
+        raise StaleError(f"{LOCK}: invalid lock: {error}", hint=_RENEW) from error
+    if named and lock.repository != named:
+        raise StaleError(f"{LOCK}: recipes of {lock.repository}, but drydock.yaml names {named}", hint=_RENEW)
+    return lock
+
+
+def read_facts(project: Project) -> str:
+    """Return the text of the recipes that the project's images get; an empty object if none. Raises StaleError."""
+    lock = read_lock(project)
+    if lock is None:
+        return "{}\n"
+    try:
+        content = read_bounded(project / FACTS, LARGEST_FACTS)
+    except OSError as error:
+        raise StaleError(f"{FACTS}: {error.strerror or error}", hint=_RENEW) from error
+    if hashlib.sha256(content).hexdigest() != lock.facts_sha256:
+        raise StaleError(f"{FACTS}: not what {LOCK} says: it was edited by hand", hint=_RENEW)
+    return content.decode()
+
+
+def repository_of(project: Project) -> str:
+    """Return the repository or folder that the project takes recipes from."""
+    settings = read_settings(project)
+    named = settings.recipes if settings else ""
+    return UPSTREAM if named in ("", NONE) else named

@@ -1,0 +1,138 @@
+"""`./inv recipes`: takes a newer commit of the recipes, and shows which plans of recorded hosts change. IO."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock.core.console import log
+from drydock.core.errors import DrydockError, StaleError
+from drydock.core.files import loads
+from drydock.core.project import Project
+from drydock.inputs.store import default_store
+from drydock.lock.recipes import recipe_files, recipes_lock
+from drydock.lock.recipes.recipe_files import Recipes
+from drydock.run import entrypoint, recorded_host
+from drydock.topology.size import Recorded, machines
+
+Plan = Mapping[str, str]
+"""Flag or variable → value, or the error that there is no plan."""
+NO_RECIPE = "--no-recipe"
+MOST_PLANS = 400
+"""Plans that are compared: each takes 0.1 s, before and after."""
+
+
+class PlanChange(NamedTuple):
+    """A setting of a plan that a newer recipe changes; empty where a plan lacks it."""
+
+    model: str
+    host: str
+    setting: str
+    old: str
+    new: str
+
+
+class Update(NamedTuple):
+    """What `./inv recipes` did."""
+
+    files: tuple[Path, ...]
+    commit: str
+    date: str
+    models: tuple[str, ...]
+    """Models whose recipes changed."""
+    plans: tuple[PlanChange, ...]
+    skipped: Mapping[str, str]
+
+
+def update_recipes(project: Project, address: str = "", hosts: str = "") -> Update:
+    """Read recipes, write their facts and lock, and compare plans; `address` is that of `--from`.
+
+    Raises InputError and FetchError; then nothing is written.
+    """
+    project.check_writable(recipes_lock.LOCK)
+    recipes = read_source(project, address)
+    models, skipped = recipes_lock.make_facts(recipes)
+    try:
+        old_models: Mapping[str, Any] = loads(recipes_lock.read_facts(project)).get("models", {})
+        is_readable = True
+    except StaleError as error:  # then plans are compared with those without any recipe
+        log(str(error))
+        old_models, is_readable = {}, False
+    changed = sorted(name for name in {*models, *old_models} if models.get(name) != old_models.get(name))
+    asked = _questions(machines(project, hosts), changed)
+    old = _plans(project, asked) if is_readable else []
+    files = recipes_lock.write_recipes(project, recipes)
+    new = _plans(project, asked)
+    old = old or _plans(project, asked, NO_RECIPE)
+    return Update((*files,), recipes.commit, recipes.date, (*changed,), (*_changes(asked, old, new),), skipped)
+
+
+def read_source(project: Project, address: str = "") -> Recipes:
+    """Read the recipes that `--from` or drydock.yaml names, or the newest of vLLM's. Raises InputError, FetchError."""
+    named = recipes_lock.repository_of(project)
+    if not address and "://" not in named:
+        project.check_writers([], [project.root / named])
+        return recipe_files.read_folder(project.root / named)._replace(repository=named)
+    if address:
+        return recipe_files.read_named(address, named, default_store(), os.environ)
+    return recipe_files.read_newest(named, default_store(), os.environ)
+
+
+def _questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
+    """Return which models are planned on which hosts: those that drydock knows the configuration of."""
+    known = loads(recorded_host.CONFIGURATIONS.read_bytes())
+    asked = [(host, model) for model in models if model in known for host in recorded]
+    if len(asked) > MOST_PLANS:
+        log(f"{len(asked)} plans could change; the first {MOST_PLANS} are compared")
+    return asked[:MOST_PLANS]
+
+
+def _plans(project: Project, asked: Iterable[tuple[Recorded, str]], *more: str) -> list[Plan]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [*pool.map(lambda pair: _plan(project, pair[0], pair[1], more), asked)]
+
+
+def _plan(project: Project, host: Recorded, model: str, more: Sequence[str]) -> Plan:
+    words = ("plan", "--json", "--root", str(host.path), "--model", model, *more)
+    try:
+        plan = entrypoint.answer(project, host.variant, words, {})
+    except DrydockError as error:
+        return {"no plan": error.problems[0]}
+    return {reason["setting"]: reason["value"] for reason in plan["reasons"]}
+
+
+def _changes(asked: Iterable[tuple[Recorded, str]], old: Iterable[Plan], new: Iterable[Plan]) -> Iterator[PlanChange]:
+    for (host, model), before, after in zip(asked, old, new, strict=True):
+        for setting in sorted({*before, *after}):
+            values = before.get(setting, ""), after.get(setting, "")
+            if values[0] != values[1] and not all("/compiled/" in value for value in values):  # the cache's own key
+                yield PlanChange(model, host.name, setting, *values)
+
+
+def as_json(update: Update, project: Project) -> dict[str, Any]:
+    """Return the update as plain values."""
+    files = [project.name_of(path) for path in update.files]
+    return {**update._asdict(), "files": files, "plans": [change._asdict() for change in update.plans]}
+
+
+def format_update(update: Update, project: Project) -> str:
+    """Return what changed, as text: files, models, and a line for each setting of a plan."""
+    lines = [f"{project.name_of(path)}: written" for path in update.files] or ["the recipes are up to date"]
+    lines += [f"{name}: left out: {why}" for name, why in update.skipped.items()]
+    if update.models:
+        lines.append(f"recipes changed for {len(update.models)} models: {_shortened(update.models)}")
+    title = ""
+    for change in update.plans:
+        if title != (title := f"{change.model} on {change.host}"):
+            lines.append(title)
+        lines.append(f"  {change.setting} {change.old or '(not set)'} → {change.new or '(not set)'}")
+    if update.models and not update.plans:
+        lines.append("no plan of a recorded host changes")
+    return "\n".join(lines) + "\n"
+
+
+def _shortened(names: tuple[str, ...], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")

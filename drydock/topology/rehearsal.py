@@ -1,0 +1,98 @@
+"""`topology plan --rehearse`: the vLLM of the image checks the plan of each node, by its recorded host, here. IO.
+
+Of replicas, which are alike, the first is rehearsed. Each rank is a container without devices and without a network.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.console import log
+from drydock.core.errors import InputError
+from drydock.core.project import Project
+from drydock.run import container as containers
+from drydock.run import docker, entrypoint
+from drydock.run import run as run_module
+from drydock.run.container import Container, RunRequest
+from drydock.run.engine import Here
+from drydock.topology.plan_model import Rank, Replica, TopologyPlan
+from drydock.topology.read import read_topology
+
+REFUSED = 14
+"""Exit code in entrypoints/core/errors.py."""
+
+
+class Rehearsed(NamedTuple):
+    """What vLLM said of one rank's plan."""
+
+    node: str
+    group: str
+    rank: int
+    outcome: str
+    text: str
+    """vLLM's words if it refuses, else what it checked and why it was not asked."""
+
+
+def rehearse(project: Project, made: TopologyPlan, file: Path, model: str, here: Here) -> Iterator[Rehearsed]:
+    """Yield what vLLM says of each rank's plan. Raises InputError, HostError, EngineError."""
+    if file.suffix == ".json":
+        raise InputError(f"--rehearse: {file} is a plan, which has no recorded hosts", hint="give the topology.yaml")
+    hosts = read_topology(file).hosts
+    for replica in _first_replicas(made):
+        for rank in replica.ranks:
+            log(f"rehearsing rank {rank.rank} of group {replica.group} for {rank.node}: about half a minute")
+            yield _ask(replica, rank, _container(project, made, rank, hosts[rank.node], model, here))
+
+
+def _first_replicas(made: TopologyPlan) -> Iterator[Replica]:
+    groups: set[str] = set()
+    for replica in made.replicas:
+        if replica.group not in groups:
+            groups.add(replica.group)
+            yield replica
+
+
+def _container(project: Project, made: TopologyPlan, rank: Rank, host: Path, model: str, here: Here) -> Container:
+    """Return the container that plans as the rank's would, and rehearses."""
+    words = ("plan", "--rehearse", "--json", "--root", str(host), *rank.words[1:])
+    here_too = model or (made.model if made.model.startswith("/") else "")
+    volumes = (f"{Path(here_too).absolute()}:{made.model}:ro",) if here_too and made.model.startswith("/") else ()
+    config = ("--model-config", here_too) if here_too and not volumes else ()
+    request = RunRequest(
+        image=made.image,
+        arguments=(*words, *config),
+        env=tuple(f"{name}={value}" for name, value in rank.env.items()),
+        volumes=volumes,
+        network="none",
+        name=f"rehearsal-{rank.node}",
+    )
+    variant = find(read_matrix(project), made.variant)
+    return run_module.require(containers.container(variant, request, here.machine), variant.id, here)
+
+
+def _ask(replica: Replica, rank: Rank, wanted: Container) -> Rehearsed:
+    done = subprocess.run(docker.docker_argv(wanted), capture_output=True, text=True, check=False)
+    if done.returncode not in (0, REFUSED):
+        raise entrypoint.failure(done.returncode, done.stderr[done.stderr.rfind("drydock: ") :])
+    said = json.loads(done.stdout)["rehearsal"]
+    return Rehearsed(rank.node, replica.group, rank.rank, said["outcome"], _text(said))
+
+
+def _text(said: Mapping[str, Any]) -> str:
+    words = " -- from: ".join(said["words"])
+    checked = ", ".join(said["checked"])
+    if said["outcome"] == "refused":
+        return f"vLLM {said['vllm']} refuses it: {words}"
+    if said["outcome"] == "constructed":
+        return f"vLLM {said['vllm']} takes it, by its {checked}; not asked: {', '.join(said['unchecked'])}"
+    return f"not asked: {said['because']}" + (f"; vLLM took: {checked}" if checked else "")
+
+
+def as_text(rehearsed: Rehearsed) -> str:
+    """Format a line."""
+    return f"{rehearsed.node}: group {rehearsed.group}, rank {rehearsed.rank}: {rehearsed.text}"

@@ -1,0 +1,51 @@
+"""What a probe could not read → its known cause, from the same data as `explain` (failures.json). Pure.
+
+A profile has these data as `failures` only where a probe failed: other starts do not read the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import tell, unread
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.records import Facts, Finding
+
+
+def find_cause(text: str, failures: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the known failure whose pattern is in what a tool printed: the longest, which says the most."""
+    fitting = (
+        (len(pattern), failure)
+        for failure in failures.values()
+        for pattern in failure["patterns"]
+        if _contains(text, pattern.split("*"))
+    )
+    return max(fitting, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _contains(text: str, pieces: list[str]) -> bool:
+    """Tell whether a text has all pieces, in this order."""
+    for piece in pieces:
+        _, found, text = text.partition(piece)
+        if not found:
+            return False
+    return True
+
+
+def tell_unread(profile: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
+    """Yield a finding for each failure of the probe, with its cause and remedy if they are known."""
+    known, failures = profile.get("findings") or {}, profile.get("failures") or {}
+    for failure, notice in zip(facts.failures, unread(facts), strict=True):
+        finding, cause = tell(known, notice), find_cause(failure.found, failures)
+        if cause:
+            text = f"{finding.text} {cause['cause']}"
+            finding = finding._replace(text=text, remediation=cause["remedy"], source=cause["source"])
+        yield finding
+
+
+def with_cause(error: EntrypointError, profile: Mapping[str, Any], facts: Facts) -> EntrypointError:
+    """Return an error about the host's devices with the cause of what could not be read, and with its remedy."""
+    causes = (find_cause(failure.found, profile.get("failures") or {}) for failure in facts.failures)
+    cause = next(filter(None, causes), None) if error.code == HOST else None
+    return EntrypointError(error.code, f"{error.message}: {cause['cause']}", cause["remedy"]) if cause else error

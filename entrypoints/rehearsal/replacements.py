@@ -1,0 +1,133 @@
+"""What of vLLM is replaced so that its classes are built without a device, by vLLM's minor version. IO.
+
+vLLM's internals change between minor versions. A version that is not in `KINDS` is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Platform = Mapping[str, Any]
+"""`kind`, and under `recorded` what that kind reads of its devices, or null if they are this machine's."""
+Replacement = Callable[[Mapping[str, Any]], None]
+"""It gets what was recorded."""
+
+_COMMUNICATOR = "vllm.distributed.device_communicators.base_device_communicator.DeviceCommunicatorBase"
+"""It only keeps its groups. A platform's own opens shared memory or a device."""
+
+
+# --- before vLLM's engine is imported --------------------------------------------------------------------------------
+
+
+def give_cuda_devices(recorded: Mapping[str, Any]) -> None:
+    """Make CUDA the current platform, with recorded devices."""
+    from vllm import platforms
+    from vllm.platforms import cuda
+    from vllm.platforms.interface import DeviceCapability
+
+    answers = {
+        "get_device_capability": DeviceCapability(*recorded["capability"]),
+        "get_device_name": recorded["name"],
+        "get_device_total_memory": recorded["memory"],
+        "is_fully_connected": True,
+        "device_count": recorded["devices"],
+    }
+    methods = {name: _answering(answer) for name, answer in answers.items()}
+    platforms.current_platform = type("RecordedCudaPlatform", (cuda.CudaPlatformBase,), methods)()
+
+
+def _answering(answer: Any) -> Any:
+    """Return a class method that always returns the same."""
+    return classmethod(lambda _, *__, **___: answer)
+
+
+# --- after ----------------------------------------------------------------------------------------------------------
+
+
+def give_processor(recorded: Mapping[str, Any]) -> None:
+    """Let the CPU platform see a recorded processor, on which its kernels depend, and its memory."""
+    import torch
+    from vllm.platforms import CpuArchEnum, current_platform
+
+    torch.cpu._is_amx_tile_supported = lambda: bool(recorded["amx"])  # noqa: SLF001 - vLLM asks by this name
+    platform = type(current_platform)
+    platform.get_cpu_architecture = _answering(CpuArchEnum[recorded["architecture"]])
+    platform.get_device_total_memory = _answering(recorded["memory"])
+
+
+def make_groups_fake() -> None:
+    """Let vLLM's process groups be fake. Others would wait for ranks that do not exist."""
+    from torch import distributed
+    from torch.testing._internal.distributed import fake_pg
+    from vllm.distributed import parallel_state
+    from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+    from vllm.platforms import current_platform
+
+    new_group = distributed.new_group
+
+    def make_group(ranks: Any = None, *_: Any, **__: Any) -> Any:
+        return new_group(ranks, backend="fake")
+
+    assert fake_pg  # noqa: S101 - its import registers the backend
+    distributed.new_group = make_group
+    distributed.barrier = lambda *_, **__: None
+    parallel_state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
+    MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
+    type(current_platform).get_device_communicator_cls = _answering(_COMMUNICATOR)
+
+
+def inspect_here() -> None:
+    """Let vLLM inspect a model's class in this process.
+
+    vLLM uses another process, which would have this machine's platform, and cost a second import. An error there is
+    only logged (_try_inspect_model_cls); here it is what vLLM's own words follow from.
+    """
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda inspect: inspect()  # noqa: SLF001 - vLLM has no setting for it
+    registry._try_inspect_model_cls = lambda _, model: model.inspect_model_cls()  # noqa: SLF001 - as above
+
+
+def describe_no_experts() -> None:
+    """Leave out a line of the log that lists a rank's experts: it needs the numbers of a tensor."""
+    from vllm.model_executor.layers.fused_moe.expert_map_manager import ExpertMapManager
+
+    ExpertMapManager.get_compressed_map_string = lambda _: ""
+
+
+def read_no_reasoning_tokens() -> None:
+    """Leave out the token ids that begin and end reasoning: they need the tokenizer."""
+    from vllm.config.reasoning import ReasoningConfig
+
+    ReasoningConfig.initialize_token_ids = lambda *_: None
+
+
+# --- by version -----------------------------------------------------------------------------------------------------
+
+KINDS: Mapping[str, tuple[str, ...]] = {"0.32": ("cpu", "cuda")}
+"""vLLM's minor version → the platforms that can be asked."""
+_BEFORE: Mapping[tuple[str, str], Replacement] = {("0.32", "cuda"): give_cuda_devices}
+"""Minor version and platform → what gives recorded devices, before vLLM's engine is imported."""
+_AFTER: Mapping[tuple[str, str], Replacement] = {("0.32", "cpu"): give_processor}
+"""The same, after."""
+_ALWAYS: Mapping[str, tuple[Callable[[], None], ...]] = {
+    "0.32": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
+}
+"""Minor version → what is replaced on every platform."""
+
+
+def replace_before(minor: str, platform: Platform) -> None:
+    """Replace what must not be imported with this machine's platform."""
+    give = _BEFORE.get((minor, platform["kind"]))
+    if give and platform["recorded"]:
+        give(platform["recorded"])
+
+
+def replace_after(minor: str, platform: Platform) -> None:
+    """Replace the rest."""
+    give = _AFTER.get((minor, platform["kind"]))
+    if give and platform["recorded"]:
+        give(platform["recorded"])
+    for replace in _ALWAYS[minor]:
+        replace()

@@ -1,0 +1,40 @@
+"""vLLM's own classes, asked about known configurations: what drydock plans, they construct, or a reason is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build
+from tests.support import oracle
+
+
+def compare(built: build.Built, cases: Iterable[oracle.Case], folder: Path) -> oracle.Compared:
+    folder.chmod(0o755)
+    return oracle.compare(oracle.ask(built.image, tuple(cases), folder))
+
+
+def unlisted(lines: Iterable[oracle.Line], kind: str) -> list[oracle.Line]:
+    return [line for line in lines if (line.model, line.split) not in oracle.listed(kind)]
+
+
+def test_a_few_splits_of_each_class_are_constructed_as_planned(built: build.Built, tmp_path: Path) -> None:
+    compared = compare(built, oracle.short_cases(), tmp_path)
+
+    assert compared.agreed > 60
+    assert compared.not_asked == {}
+    assert unlisted(compared.planned_and_refused, "planned_and_refused") == []
+    assert unlisted(compared.refused_and_constructed, "refused_and_constructed") == []
+
+
+@pytest.mark.oracle
+def test_every_split_of_every_configuration_is_as_listed(built: build.Built, tmp_path: Path) -> None:
+    compared = compare(built, oracle.whole_cases(), tmp_path)
+
+    assert set(compared.not_asked) == set(oracle.read_lists()["not_asked"])
+    for kind in ("planned_and_refused", "refused_and_constructed"):
+        found = {(line.model, line.split) for line in getattr(compared, kind)}
+        assert found == set(oracle.listed(kind)), kind
+    assert set(oracle.far_sizes(compared)) == set(oracle.read_lists()["sizes"])

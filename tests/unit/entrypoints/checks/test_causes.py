@@ -1,0 +1,76 @@
+"""What a probe could not read has the cause and the remedy that `explain` has for the same line."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import pytest
+
+from drydock.config.failures import failures_text
+from drydock.config.project import DRYDOCK
+from entrypoints.checks.causes import find_cause, tell_unread, with_cause
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.records import Failure, Finding
+from tests.support.sample import KNOWN, facts
+
+LINES = [
+    ("cuda", "Failed to initialize NVML: Driver/library version mismatch NVML library version: 570.195", "Reboot"),
+    ("cuda", "Failed to initialize NVML: Unknown Error", "cgroupfs"),
+    ("ascend", "dcmi model initialized failed, because the device is used. ret is -8020", "Stop the other container"),
+    ("ascend", "npu-smi: error while loading: libdcmi.so: cannot open shared object file", "/usr/local/dcmi"),
+]
+
+
+@functools.cache
+def _failures(accelerator: str) -> dict[str, Any]:
+    failures: dict[str, Any] = json.loads(failures_text(DRYDOCK, accelerator))["failures"]
+    return failures
+
+
+def _told(accelerator: str, found: str) -> Finding:
+    profile = {"findings": KNOWN, "failures": _failures(accelerator)}
+    (finding,) = tell_unread(profile, facts(failures=(Failure("the tool", found, "its output"),)))
+    return finding
+
+
+@pytest.mark.parametrize(("accelerator", "line", "remedy"), LINES)
+def test_a_known_line_has_its_cause_and_remedy(accelerator: str, line: str, remedy: str) -> None:
+    finding, cause = _told(accelerator, line), find_cause(line, _failures(accelerator))
+
+    assert cause
+    assert (finding.id, finding.remediation, finding.source) == ("PROBE-001", cause["remedy"], cause["source"])
+    assert remedy in finding.remediation
+    assert finding.text.endswith(cause["cause"])
+
+
+def test_an_unknown_line_has_the_remedy_of_any_file() -> None:
+    finding = _told("cuda", "Permission to fly denied")
+
+    assert "make the tool readable" in finding.remediation
+
+
+def test_the_longest_pattern_says_the_most() -> None:
+    failures = {name: {"patterns": [pattern]} for name, pattern in (("short", "NVML"), ("long", "NVML: *Error"))}
+
+    assert find_cause("init NVML: Unknown Error", failures) is failures["long"]
+    assert find_cause("Error of NVML", failures) is failures["short"]
+
+
+@pytest.mark.parametrize(("accelerator", "line", "remedy"), LINES)
+def test_an_error_about_devices_ends_with_the_remedy(accelerator: str, line: str, remedy: str) -> None:
+    seen = facts(failures=(Failure("the tool", line, "its output"),))
+    profile = {"failures": _failures(accelerator)}
+    error = with_cause(EntrypointError(HOST, "memory is unknown", "expected its output"), profile, seen)
+
+    assert remedy in error.hint
+    assert error.message.startswith("memory is unknown: ")
+
+
+def test_an_error_about_anything_else_stays() -> None:
+    seen = facts(failures=(Failure("the tool", LINES[0][1], "its output"),))
+    error = EntrypointError(USAGE, "no device 9", "available devices: 0")
+
+    assert with_cause(error, {"failures": _failures("cuda")}, seen) is error
+    assert with_cause(EntrypointError(HOST, "a", "b"), {}, seen).hint == "b"

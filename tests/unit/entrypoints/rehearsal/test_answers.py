@@ -1,0 +1,95 @@
+"""What vLLM says of a plan: its own words in short, and what says nothing of the plan."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+from entrypoints.rehearsal.answers import LONGEST, answer_all, chain, describe, explain_failure
+
+PYDANTIC = """1 validation error for VllmConfig
+  Value error, Total number of attention heads (32) must be divisible by tensor parallel size (3). [type=value_error, input_value=ArgsKwargs((), {'model_co...), input_type=ArgsKwargs]
+    For further information visit https://errors.pydantic.dev/2.12/v/value_error"""  # noqa: E501
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    """Return an error as it is when it is caught."""
+    try:
+        raise error from cause  # noqa: TRY301 - it needs a traceback
+    except Exception as caught:  # noqa: BLE001 - whatever it is
+        return caught
+
+
+def test_vllms_sentence_is_what_remains_of_its_error() -> None:
+    sentence = "Total number of attention heads (32) must be divisible by tensor parallel size (3)."
+
+    assert describe(raised(ValueError(PYDANTIC))) == (sentence,)
+
+
+def test_the_error_that_it_followed_from_is_told_too() -> None:
+    error = raised(RuntimeError("architectures failed to be inspected"), ModuleNotFoundError("No module named 'x'"))
+
+    assert describe(error) == ("architectures failed to be inspected", "No module named 'x'")
+
+
+def test_an_error_without_words_is_told_by_its_line_of_code() -> None:
+    (words,) = describe(raised(AssertionError()))
+
+    assert words.startswith("AssertionError raise error from cause")
+    assert words.endswith("test_answers.py")
+
+
+def test_words_are_bounded() -> None:
+    assert len(describe(raised(ValueError("x" * 10_000)))[0]) == LONGEST + 1
+
+
+def test_errors_that_follow_from_each_other_in_a_circle_end() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+
+    assert chain(first) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("error", "own_code", "told"),
+    [
+        (ValueError("Total number of attention heads (32) must be divisible"), False, ""),
+        (ValueError("pass the argument `trust_remote_code=True`"), True, "the model brings its own code"),
+        (ValueError("pass the argument `trust_remote_code=True`"), False, ""),
+        (NotImplementedError("Could not run 'aten::x' with arguments from the 'Meta' backend"), False, "numbers"),
+        (ImportError("libcuda.so.1: cannot open shared object file"), False, "driver"),
+        (OSError("/m does not appear to have a file named preprocessor_config.json"), False, "a file"),
+        (ModuleNotFoundError("No module named 'torchvision'"), False, ""),
+    ],
+)
+def test_only_what_a_server_would_meet_too_is_a_refusal(error: Exception, own_code: bool, told: str) -> None:
+    because = explain_failure(raised(error), own_code=own_code)
+
+    assert told in because
+    assert bool(because) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "because"),
+    [
+        ("0.31.2", "cpu", "knows the internals of 0.32 only"),
+        ("0.32.0", "npu", "knows the platforms cpu, cuda, not npu"),
+    ],
+)
+def test_another_vllm_or_platform_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, version: str, kind: str, because: str
+) -> None:
+    vllm = ModuleType("vllm")
+    vllm.__version__ = version  # type: ignore[attr-defined] - of the stub
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    written = io.StringIO()
+
+    answer_all([json.dumps({"kind": kind, "recorded": None}), json.dumps({"folder": "/m", "words": []})], written)
+
+    (answer,) = [record for record in map(json.loads, written.getvalue().splitlines()) if "outcome" in record]
+    assert (answer["outcome"], answer["vllm"]) == ("not asked", version)
+    assert because in answer["because"]
