@@ -247,23 +247,20 @@ def _notices(case: EnflameCase) -> Iterator[Notice]:
     yield from _required_notices(case)
 
 
-_REQUIRED = {
-    "--device": ("GCU-039", ("gcu",)),
-    "VLLM_ATTENTION_BACKEND": ("GCU-037", ()),
-    "VLLM_WORKER_MULTIPROC_METHOD": ("GCU-038", ("spawn",)),
-}
-"""What every start needs → the finding for another value, and its values if they are not the stack's own."""
+DEVICE, BACKEND, METHOD = "--device", "VLLM_ATTENTION_BACKEND", "VLLM_WORKER_MULTIPROC_METHOD"
+"""What every start needs; the readme, required parameters."""
 
 
 def _required_notices(case: EnflameCase) -> Iterator[Notice]:
     """Yield a notice for each value of the user's that the plugin does not work with."""
     stack = {item["setting"]: str(item["value"]) for item in case.profile["settings"]}
-    for name, (number, fixed) in _REQUIRED.items():
-        text = case.given.flag(name) if name.startswith("-") else case.given.variable(name)
-        possible = fixed or ((stack[name],) if name in stack else ())
-        if text and possible and text.lower() not in (value.lower() for value in possible):
-            found = f"{name} {text}" if name.startswith("-") else f"{name}={text}"
-            yield notice(number, found, possible[0], name=name)
+    device, backend, method = case.given.flag(DEVICE), case.given.variable(BACKEND), case.given.variable(METHOD)
+    if device not in (None, "gcu"):
+        yield notice("GCU-039", f"{DEVICE} {device}", "gcu")
+    if backend and BACKEND in stack and backend.upper() != stack[BACKEND]:
+        yield notice("GCU-037", f"{BACKEND}={backend}", stack[BACKEND])
+    if method not in (None, "spawn"):
+        yield notice("GCU-038", f"{METHOD}={method}", "spawn")
 
 
 def _type_notices(case: EnflameCase) -> Iterator[Notice]:

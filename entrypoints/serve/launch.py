@@ -83,12 +83,13 @@ def prepare_host(
     caches.open()
     for path, text in plan.files.items():
         write(path, text)
+    if not options.recorded:
+        enter(whole.get("DRYDOCK_WORK_FOLDER", ""))  # before Ray, whose workers start in its folder
     for words in plan.before:
         run_first(words, whole)
     if not options.recorded:
         apply(plan.limits, say)
         bind(whole.get("DRYDOCK_CPUS", ""))
-        enter(whole.get("DRYDOCK_WORK_FOLDER", ""))
     return caches, caches.environment(whole)
 
 

@@ -174,10 +174,13 @@ def _fewer(case: FitCase, fitting: int, step: int, each: int) -> tuple[str, str]
     if step < fitting:
         because = f"a step computes {step} tokens, and every running sequence takes one"
         return because, f"{each}: vLLM refuses to start"
-    mean = f"{case.demand.typical} tokens, the mean of the ranges"
+    sequences = counted(fitting, "sequence")
+    because = f"the KV cache holds {sequences} of {case.demand.typical} tokens, the mean of the ranges"
     if not case.demand.typical:
-        mean = f"unknown lengths: the default, or what it holds at {case.demand.usual} tokens, an estimate"
-    because = f"the KV cache holds {counted(fitting, 'sequence')} of {mean}"
+        because = (
+            f"the lengths are unknown (--input-range, --output-range), so {sequences} run at a time: the default, or as"
+            f" many of {case.demand.usual} tokens as the KV cache holds if these are more"
+        )
     return because, f"{each}: vLLM would preempt running requests"
 
 
