@@ -16,10 +16,11 @@ from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_g
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.parallelism.offload import SHARED
+from entrypoints.decide.parallelism.profiled import read_profiling
 from entrypoints.decide.records import Decision
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
+from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, NUMA
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -77,6 +78,9 @@ def rules(case: Case, dtype: Value) -> Rules:
         free=max(0, memory.available - own) if unified else None,
         executors=numbers.words("executors"),
         chunk=_batch(case) or numbers.whole("activations_chunk"),
+        profiling=read_profiling(numbers, case.profile["vllm"], eager=case.given.flag(EAGER) == "True"),
+        running=numbers.whole("running_large" if _is_large(case) else "running_small"),
+        driver=0 if unified or case.facts.devices[0].card is not None else numbers.bytes("driver_gib"),
         offload="" if unified else SHARED,
     )
 

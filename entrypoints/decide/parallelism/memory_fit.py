@@ -8,8 +8,10 @@ from typing import NamedTuple
 from entrypoints.decide.parallelism.fit_input import FitCase
 from entrypoints.decide.parallelism.memory_use import peak_of_rank, stage_share, weights_of_rank
 from entrypoints.decide.parallelism.multimodal import Encoder
+from entrypoints.decide.parallelism.profiled import Step, other_bytes, step_bytes
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import gib
+from entrypoints.request.flags import BATCHED, SEQUENCES
 
 _UNKNOWN_CACHE = 0.25
 """Share of the usable memory reserved for the KV cache of a model whose cache size only vLLM knows."""
@@ -89,9 +91,7 @@ def room(case: FitCase, split: Split) -> DeviceRoom:
     draft = case.extras.draft_bytes(model, split.tensor, rules.element)
     share = stage_share(model.geometry, split.pipeline)
     adapters = case.extras.adapter_bytes(model, split, rules.element, share)
-    other = (
-        rules.reserved + max(rules.activations, memory.encoder.activations) + memory.encoder.cache + draft + adapters
-    )
+    other = rules.reserved + _profiled(case, split) + draft + adapters
     usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
     left = usable - weights - other
     peak = peak_of_rank(model, rules, split)
@@ -100,6 +100,21 @@ def room(case: FitCase, split: Split) -> DeviceRoom:
     if memory.cache is not None:
         left = memory.cache if memory.cache <= left else left - memory.cache
     return DeviceRoom(usable, weights, other, left, model.conversion, memory.encoder, peak, draft, adapters)
+
+
+def _profiled(case: FitCase, split: Split) -> int:
+    """Return the activations of one device, with what vLLM keeps for a step."""
+    rules, images, geometry = case.rules, case.memory.encoder, case.model.geometry
+    if rules.profiling is None or geometry is None or not (geometry.hidden and geometry.vocabulary):
+        return max(rules.activations, images.activations) + images.cache
+    step = Step(
+        case.given.number(BATCHED) or rules.chunk,
+        0 if case.model.pooling else case.given.number(SEQUENCES) or rules.running,
+        rules.element,
+        case.model.quantization,
+    )
+    kept = other_bytes(rules.profiling, geometry, split)
+    return step_bytes(rules.profiling, geometry, step, split, images) + kept
 
 
 # --- what a choice holds --------------------------------------------------------------------------------------------
