@@ -105,6 +105,8 @@ class Geometry(NamedTuple):
     """Width of one expert's feed-forward part."""
     experts_per_token: int = 0
     """Routed experts that compute each token."""
+    expert_input: int = 0
+    """Width that a layer's input is projected to for its experts; 0 if they take it as it is."""
     cacheless: int = 0
     """Layers that keep no KV cache."""
     states: int = 0
@@ -225,6 +227,7 @@ def _geometry(config: Config) -> Geometry:
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
         experts_per_token=size(text, *keys.EXPERTS_PER_TOKEN) if experts else 0,
+        expert_input=size(text, "moe_latent_size", "routed_expert_hidden_size"),
         sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
         index_bytes=sparse.index_bytes,
         compressed=sparse.compressed,

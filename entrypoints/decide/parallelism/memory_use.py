@@ -35,11 +35,20 @@ def stage_share(geometry: Geometry | None, pipeline: int) -> float:
     return -(-geometry.layers // pipeline) / geometry.layers if geometry else 1 / pipeline
 
 
-def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
-    """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers."""
+def last_stage_share(geometry: Geometry | None, pipeline: int) -> float:
+    """Return the last stage's share of the layers: none of those that remain (vLLM distributed/utils.py)."""
+    return geometry.layers // pipeline / geometry.layers if geometry else 1 / pipeline
+
+
+def weights_of_rank(model: ModelFacts, rules: Rules, split: Split, share: float | None = None) -> int:
+    """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers.
+
+    `share` is the stage's of the layers, without it that of the largest.
+    """
     if not model.weights:
         return 0
-    return _of_rank(model, rules, split, model.weights.loaded(rules.element)) + _tables(model, rules, split)
+    share = stage_share(model.geometry, split.pipeline) if share is None else share
+    return _of_rank(model, rules, split, model.weights.loaded(rules.element), share) + _tables(model, rules, split)
 
 
 def _tables(model: ModelFacts, rules: Rules, split: Split) -> int:
@@ -57,14 +66,14 @@ def _tables(model: ModelFacts, rules: Rules, split: Split) -> int:
     return (geometry.rope.table_length() * geometry.rotary_size + copies) * rules.element
 
 
-def _of_rank(model: ModelFacts, rules: Rules, split: Split, loaded: int) -> int:
+def _of_rank(model: ModelFacts, rules: Rules, split: Split, loaded: int, share: float) -> int:
     geometry = model.geometry
     if model.estimated:
         loaded = int(loaded * ESTIMATE_MARGIN)
     embedding = 0
     if split.pipeline > 1 and geometry:
         embedding = min(loaded, geometry.vocabulary * geometry.hidden * rules.element)
-    body = (loaded - embedding) * stage_share(geometry, split.pipeline)
+    body = (loaded - embedding) * share
     experts = body * model.expert_share
     return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
 
@@ -73,7 +82,8 @@ def peak_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     """Return the bytes of one device's weights while loading; 0 if they are no more than afterwards."""
     if model.weights is None or not model.weights.until_loaded:
         return 0
-    return _of_rank(model, rules, split, model.weights.peak(rules.element))
+    share = stage_share(model.geometry, split.pipeline)
+    return _of_rank(model, rules, split, model.weights.peak(rules.element), share)
 
 
 class KvCache(NamedTuple):

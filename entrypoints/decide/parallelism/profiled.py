@@ -94,5 +94,6 @@ def _expert_buffers(geometry: Geometry, step: Step, split: Split) -> int:
     if not geometry.experts_per_token or step.quantization in _OWN_BUFFERS:
         return 0
     width = geometry.expert_width if split.experts else geometry.expert_width // split.tensor
-    numbers = max(2 * width, geometry.hidden) + max(width, geometry.hidden)
+    outer = geometry.expert_input or geometry.hidden
+    numbers = max(2 * width, outer) + max(width, outer)
     return step.tokens * geometry.experts_per_token * numbers * step.element
