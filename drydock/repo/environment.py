@@ -94,6 +94,7 @@ JOBS = {
 }
 INSIDE = {
     "DRYDOCK_MAX_REQUEST_BYTES, DRYDOCK_ADMIN_ENDPOINTS, DRYDOCK_DRAINING": "the supervisor → its plug-in for vLLM",
+    "DRYDOCK_MEASURED": "the supervisor → its plug-in for vLLM: the file for what vLLM logs of its memory",
     "DRYDOCK_SUSPECT": "a start after a crash → the next one: which cache entry to leave out",
     "DRYDOCK_KNOWN_MODELS, DRYDOCK_HUB_CACHES": "`./inv entrypoint` → the entrypoint",
     "LOCAL_RANK": "torchrun → the collective test",

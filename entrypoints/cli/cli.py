@@ -409,10 +409,19 @@ def _facts(arguments: Arguments, env: Env) -> int:
     if arguments.record:
         from entrypoints.facts.record import record
 
-        say(f"recorded {record(host, commands, facts, arguments.record)}")
+        measured = _read_measured(host, facts)
+        say(f"recorded {record(host, commands, facts, arguments.record, measured)}")
     else:
         emit_json(to_json(facts))
     return OK
+
+
+def _read_measured(host: Any, facts: Any) -> dict[str, str]:
+    """Return the last comparison of the memory with a plan, by its path in a recorded host."""
+    from entrypoints.serve.measured import RECORDED_AS, read_kept
+
+    text = read_kept(facts.mounts["cache"].path) if host.live else host.text(RECORDED_AS)
+    return {RECORDED_AS: text} if text else {}
 
 
 def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:

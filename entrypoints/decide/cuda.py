@@ -10,18 +10,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.errors import REFUSED, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, REFUSED, EntrypointError
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
 from entrypoints.decide.parallelism.offload import SHARED
+from entrypoints.decide.parallelism.profiled import read_profiling
 from entrypoints.decide.records import Decision, gib
 from entrypoints.facts.derived import derive
 from entrypoints.facts.probes.cuda.gpu_models import is_unified
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NUMA, OPTIMIZATION
+from entrypoints.request.flags import ALL_REDUCE, BATCHED, EAGER, GRAPHS, NUMA, OPTIMIZATION, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -43,18 +44,53 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     case = Case(profile, _usable(facts), model, given)
     _check_sparse_attention(case)
     dtype = choose_dtype(case)
-    fit_result = fit(case.facts, model, given, beside_adapters(rules(case, dtype), given, profile["vllm"]))
+    fit_result, smaller = _fit_steps(case, beside_adapters(rules(case, dtype), given, profile["vllm"]))
     values = {
         "--dtype": dtype,
+        **smaller,
         **fit_result.values,
         **choose_driver(case),
         **choose_visible(case, fit_result),
-        **choose_batches(case, fit_result),
+        **(choose_batches(case, fit_result) if not smaller else {}),
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
         **choose_eager(case, fit_result),
     }
     return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
+
+
+def _fit_steps(case: Case, wanted: Rules) -> tuple[Fit, dict[str, Value]]:
+    """Fit with the usual steps, else with the smallest, which take less memory; return the settings of these too.
+
+    Raises the errors of `fit`.
+    """
+    try:
+        return fit(case.facts, case.model, case.given, wanted), {}
+    except EntrypointError as error:
+        smaller = _smaller_steps(case, wanted)
+        if error.code != DOES_NOT_FIT or not smaller:
+            raise
+        chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
+        try:
+            least = wanted._replace(chunk=chunk or wanted.chunk, running=running)
+            return fit(case.facts, case.model, case.given, least), smaller
+        except EntrypointError:
+            raise error from None
+
+
+def _smaller_steps(case: Case, wanted: Rules) -> dict[str, Value]:
+    """Return the settings of the smallest steps that the user did not set; none if the steps are the smallest."""
+    sizes = (
+        (BATCHED, "batched_tokens_small", wanted.chunk, "tokens"),
+        (SEQUENCES, "running_small", wanted.running, "sequences"),
+    )
+    settings = {}
+    for name, threshold, usual, unit in sizes:
+        least = case.thresholds.whole(threshold)
+        if 0 < least < usual and name not in case.given.flags:
+            because = f"a step of {usual} {unit}, vLLM's default, leaves no room for the KV cache"
+            settings[name] = Value(str(least), because, (f"{usual}: does not fit",))
+    return settings
 
 
 def _usable(facts: Facts) -> Facts:
@@ -102,6 +138,9 @@ def rules(case: Case, dtype: Value) -> Rules:
         free=max(0, memory.available - own) if unified else None,
         executors=numbers.words("executors"),
         chunk=_batch(case) or numbers.whole("activations_chunk"),
+        profiling=read_profiling(numbers, case.profile["vllm"], eager=case.given.flag(EAGER) == "True"),
+        running=numbers.whole("running_large" if _is_large(case) else "running_small"),
+        driver=0 if unified or case.facts.devices[0].card is not None else numbers.bytes("driver_gib"),
         offload="" if unified else SHARED,
     )
 

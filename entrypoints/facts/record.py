@@ -7,7 +7,8 @@ environment, no mount table and no files of the user. It may come from anyone, s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from entrypoints.accelerators import probe_module
@@ -36,8 +37,10 @@ _HINT = "record the host again: facts --record host.json"
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def record(host: Host, commands: Commands, facts: Facts, path: str) -> str:
-    """Write a recorded host atomically and return the path of the file.
+def record(
+    host: Host, commands: Commands, facts: Facts, path: str, more: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Write a recorded host atomically and return the path of the file; `more` are files that no probe reads.
 
     If `path` does not end in .json, it is a new folder and the file is host.json in it.
     Raises USAGE if the path already exists, HOST if it cannot be written.
@@ -49,7 +52,7 @@ def record(host: Host, commands: Commands, facts: Facts, path: str) -> str:
     file = target if single else os.path.join(target, FILE)
     _ask(commands, facts)
     try:
-        _write(file, as_text(host, commands, facts))
+        _write(file, as_text(host, commands, facts, more))
     except OSError as error:
         raise EntrypointError(
             HOST,
@@ -67,9 +70,9 @@ def _ask(commands: Commands, facts: Facts) -> None:
             del commands.answers[" ".join(argv)]
 
 
-def as_text(host: Host, commands: Commands, facts: Facts) -> str:
+def as_text(host: Host, commands: Commands, facts: Facts, more: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return the text of host.json."""
-    files = {**dict.fromkeys(host.present, ""), **host.texts}
+    files = {**dict.fromkeys(host.present, ""), **host.texts, **more}
     folders = {path for path in files if any(other.startswith(f"{path}/") for other in files)}
     value = {
         "origin": host.source.origin,

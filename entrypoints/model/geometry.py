@@ -23,8 +23,14 @@ get_num_layers_by_block_type."""
 
 _LARGEST_FACTOR = 1e6
 """By which a context is stretched; published factors are below 100."""
+_MERGED_BELOW = 1.5
+"""Ratio of the layers of two kinds below which vLLM pads the smaller kind to the larger one."""
 _FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}
 """One layer in so many attends to all tokens, in families that leave this to transformers' defaults."""
+
+_UNROTATED = ("gpt2", "gpt_bigcode", "gpt_neo", "opt", "bloom", "mpt", "bert", "roberta", "xlm-roberta", "camembert",
+              "distilbert", "electra", "whisper", "jamba")  # fmt: skip
+"""Families without rotary embeddings: learned positions, ALiBi, or none."""
 
 _SPARSE = ("deepseek_v32", "glm_moe_dsa")
 """Families whose indexer transformers 5 configures if config.json names none (GLM-5)."""
@@ -32,6 +38,8 @@ _SPARSE = ("deepseek_v32", "glm_moe_dsa")
 _GEMMA3 = "gemma3"
 """Stands for every kind of scaling in that family: vLLM takes its positions as they are."""
 _LONGEST_KIND = 40
+_STRETCHED = ("linear", "dynamic")
+"""Kinds of rotary scaling whose table of rotations is as many times longer as the factor says."""
 
 Version = tuple[int, ...]
 _ANY, _NEWEST = (0,), (1 << 30,)
@@ -77,6 +85,16 @@ class Rope(NamedTuple):
         """The length up to which vLLM accepts --max-model-len though it starts with less: LongRoPE; 0 for others."""
         return self.positions if self.kind in _LONGROPE else 0
 
+    def table_length(self) -> int:
+        """Return the positions of vLLM's table of rotations; 0 if the configuration names no length.
+
+        Source: vLLM 0.32, layers/rotary_embedding: linear_scaling_rope.py, dynamic_ntk_scaling_rope.py,
+        yarn_scaling_rope.py and base.py.
+        """
+        factor = self.factor if self.kind in (*_STRETCHED, _GEMMA3) else 1.0
+        yarn = self.original * self.factor if "yarn" in self.kind else 0
+        return int(max(self.positions * factor, yarn))
+
 
 class Geometry(NamedTuple):
     """The sizes that decide how a model splits and how large its KV cache is."""
@@ -103,6 +121,10 @@ class Geometry(NamedTuple):
     experts: int = 0
     expert_width: int = 0
     """Width of one expert's feed-forward part."""
+    experts_per_token: int = 0
+    """Routed experts that compute each token."""
+    expert_input: int = 0
+    """Width that a layer's input is projected to for its experts; 0 if they take it as it is."""
     cacheless: int = 0
     """Layers that keep no KV cache."""
     states: int = 0
@@ -122,6 +144,8 @@ class Geometry(NamedTuple):
     rope: Rope = Rope()
     plain_head_size: int = 0
     """Numbers of a head's keys if latent attention is computed as plain attention; 0 without latent attention."""
+    rotary_size: int = 0
+    """Numbers of one position's rotation: as many as a head has that are rotated; 0 without rotary embeddings."""
     draft: Geometry | None = None
     """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
 
@@ -170,11 +194,25 @@ class Geometry(NamedTuple):
         those of no other layer, nor the drafting ones (vLLM 0.32, v1/kv_cache_interface.py, dcp_sharded, and
         v1/worker/gpu/model_runner.py).
         """
-        full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * -(-tokens // spread)
-        sliding = self.sliding_layers * min(tokens, self.window + chunk)
-        entries = int(full) + sliding
+        whole, sliding = self._cached_layers()
+        full = (whole + self.compressed) * -(-tokens // spread)
+        entries = int(full) + sliding * min(tokens, self.window + chunk)
         own = entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
         return own + self.draft_bytes(tokens, size, ranks, chunk)
+
+    def _cached_layers(self) -> tuple[int, int]:
+        """Return the layers that keep all tokens and those that keep a window, with the padding of vLLM's groups.
+
+        vLLM divides the layers of each kind into groups of one size: that of the smaller kind, or of the larger if this
+        is less than one and a half times as large. The last group of a kind is padded. Source: vLLM 0.19 and 0.32,
+        v1/core/kv_cache_utils.py, _get_kv_cache_groups_uniform_page_size.
+        """
+        full, sliding = self.layers - self.cacheless - self.sliding_layers, self.sliding_layers
+        if not (full and sliding) or self.compressed:
+            return full, sliding
+        least, most = min(full, sliding), max(full, sliding)
+        group = most if most < _MERGED_BELOW * least else least
+        return -(-full // group) * group, -(-sliding // group) * group
 
     def draft_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
         """Return the part of these bytes that the layers take that draft tokens."""
@@ -232,11 +270,14 @@ def _geometry(config: Config) -> Geometry:
         intermediate=size(text, "intermediate_size_mlp", *keys.INTERMEDIATE),
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
+        experts_per_token=size(text, *keys.EXPERTS_PER_TOKEN) if experts else 0,
+        expert_input=size(text, "moe_latent_size", "routed_expert_hidden_size"),
         sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
         plain_head_size=size(text, "qk_nope_head_dim") + size(text, "qk_rope_head_dim") if _latent(text) else 0,
         index_bytes=sparse.index_bytes,
         compressed=sparse.compressed,
         rope=rope,
+        rotary_size=0 if config.family in _UNROTATED else _rotary_size(text, heads),
     )
 
 
@@ -263,6 +304,13 @@ def _head_size(text: Table, heads: int) -> int:
         if text.get(key) is not None:
             return required_size(text, key)
     return required_size(text, *keys.HIDDEN) // heads
+
+
+def _rotary_size(text: Table, heads: int) -> int:
+    """Return how many numbers of a head rotary embeddings rotate."""
+    share = text.get("partial_rotary_factor", 1.0)
+    rotated = size(text, "qk_rope_head_dim", "rotary_dim") or _head_size(text, heads)
+    return int(rotated * share) if isinstance(share, float) and 0 < share < 1 else rotated
 
 
 def _latent(text: Table) -> int:

@@ -15,6 +15,7 @@ LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"
 INTERMEDIATE = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim", "decoder_ffn_dim")
 VOCABULARY = ("vocab_size", "padded_vocab_size")
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "moe_top_k")
 
 SAME = (LAYERS, HEADS, HIDDEN, KV_HEADS, LENGTHS, INTERMEDIATE, VOCABULARY, EXPERTS)
 """Groups of names: a configuration that has one of a group leaves none of that group out."""

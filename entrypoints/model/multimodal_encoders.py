@@ -14,6 +14,7 @@ from entrypoints.model.config import Config, Table, as_list, size
 _LARGEST = 16384
 """Embeddings of the largest image of a tower that takes any size: 12,845,056 pixels, of 28 by 28 each (max_pixels in
 Qwen2-VL's preprocessor_config.json; Qwen3-VL's: 16,777,216 pixels, of 32 by 32)."""
+_COLOURS = 3
 _RECORDING = 1500
 """Positions of half a minute, Whisper's longest piece."""
 _PASSES = 6
@@ -38,10 +39,16 @@ class Tower(NamedTuple):
     """Heads that ranks divide; 0 if the configuration does not name them, or each rank has the whole tower.
 
     Ranks have the whole of an audio tower, which is a class of transformers (Qwen2-Audio in vLLM 0.32)."""
+    numbers: int = 0
+    """Numbers of one position's part of the item: colours of its pixels."""
 
     def activations(self, items: int, element: int) -> int:
         """Return the bytes that the tower takes while it computes so many items at once."""
         return items * self.positions * (_PASSES * self.width + 2 * self.inner) * element
+
+    def item_bytes(self, items: int, element: int) -> int:
+        """Return the bytes of so many items themselves, which vLLM keeps on the device while it profiles."""
+        return items * self.positions * self.numbers * element
 
     def limited(self, most: int) -> Tower:
         """Return the tower for images of at most so many pixels."""
@@ -65,12 +72,14 @@ def _vision(table: Table, outer: Table) -> Tower | None:
     inner = size(table, "intermediate_size", "vt_intermediate_size", "mlp_dim") or 4 * width
     merge, heads = _merge(table, outer), size(table, "num_heads", "num_attention_heads", "vt_num_attention_heads")
     side = size(table, "image_size")
+    numbers = _COLOURS * patch * patch
     if not side:
-        return Tower("image", _LARGEST, _LARGEST * merge, width, inner, patch * patch * merge, heads)
+        most = size(table, "init_pos_emb_height") * size(table, "init_pos_emb_width") // merge or _LARGEST
+        return Tower("image", most, most * merge, width, inner, patch * patch * merge, heads, numbers)
     tiles = _tiles(outer, table)
     positions = (side // patch) ** 2
     tokens = size(outer, "mm_tokens_per_image", "image_seq_length", "num_image_token") or max(1, positions // merge)
-    return Tower("image", tiles * tokens, tiles * positions, width, inner, heads=heads)
+    return Tower("image", tiles * tokens, tiles * positions, width, inner, heads=heads, numbers=numbers)
 
 
 def _merge(table: Table, outer: Table) -> int:

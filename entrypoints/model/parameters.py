@@ -31,11 +31,9 @@ _BITS = {
     "fbgemm_fp8": 8,
 }
 """Bits of a number, by method, if config.json does not name them; 8 for all other methods."""
-_SCALE_BITS = 16
 STATE_INPUTS = "in_proj"
 """Name of the matrices that feed a layer's state."""
-_BLOCK_SCALE_BITS = 32
-"""Of one block of FP8 numbers, which has as many rows as columns."""
+_SCALE_BITS, _FP8_SCALE_BITS, _BLOCK_SCALE_BITS = 16, 8, 32
 _FLOAT = 2
 """Bytes of a number that is not quantised."""
 
@@ -99,12 +97,17 @@ def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:
     if quantization.method == "mxfp4":  # gpt-oss quantises experts only
         return floating + rest, 0.0, experts * _BITS["mxfp4"] / 8
     bits = quantization.bits or _BITS.get(quantization.method, 8)
-    if quantization.group and quantization.method == "fp8":
-        bits += _BLOCK_SCALE_BITS / quantization.group**2
-    elif quantization.group:
-        bits += _SCALE_BITS / quantization.group
+    if quantization.group:
+        bits += _scale_bits(quantization.method, quantization.group)
     expert_bits = _BITS["mxfp4"] if config.text.get("expert_dtype") == "fp4" else bits  # DeepSeek-V4
     return floating, rest * bits / 8, experts * expert_bits / 8
+
+
+def _scale_bits(method: str, group: int) -> float:
+    """Return the bits of scales for each number, where `group` numbers of a row share one."""
+    if method == "fp8":  # a float32 for each square block (vLLM quantization/fp8.py, weight_scale_inv)
+        return _BLOCK_SCALE_BITS / group**2
+    return (_FP8_SCALE_BITS if method == "modelopt_fp4" else _SCALE_BITS) / group
 
 
 def _embeddings(config: Config, geometry: Geometry) -> int:
@@ -132,7 +135,7 @@ def _layers(config: Config, geometry: Geometry) -> Iterator[Linear]:
     yield from (_as_quantised(linear, excluded) for linear in matrices)
     shared = _feed_forward(config, geometry, sparse, _shared_width(config, geometry))
     yield from (linear._replace(plain=shared_plain) for linear in shared)
-    yield Linear(("latent_proj",), 2 * sparse, geometry.hidden, _narrower(config.text))
+    yield Linear(("latent_proj",), 2 * sparse, geometry.hidden, geometry.expert_input)
 
 
 def _excluded(config: Config) -> tuple[str, ...]:
@@ -153,7 +156,7 @@ def _feed_forward(
 ) -> tuple[Linear, Linear]:
     """Return the two matrices of a feed-forward part; a gate is merged with the first."""
     slices = 1 if config.family in _PLAIN else 2
-    hidden = (_narrower(config.text) or geometry.hidden) if experts else geometry.hidden
+    hidden = (geometry.expert_input or geometry.hidden) if experts else geometry.hidden
     names = ("experts",) if experts else ()
     up = (*names, "gate_up_proj", "gate_proj", "up_proj")
     return (
@@ -219,11 +222,6 @@ def _expert_numbers(config: Config, geometry: Geometry) -> int:
 def _experts(config: Config, geometry: Geometry) -> tuple[Linear, ...]:
     layers = _sparse_layers(config, geometry)
     return _feed_forward(config, geometry, layers, geometry.expert_width, geometry.experts) if layers else ()
-
-
-def _narrower(text: Table) -> int:
-    """Return the width that a layer's input is projected to for its experts; 0 if they take it as it is."""
-    return size(text, "moe_latent_size", "routed_expert_hidden_size")
 
 
 def _shared_width(config: Config, geometry: Geometry) -> int:

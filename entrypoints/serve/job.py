@@ -58,6 +58,8 @@ class ServeJob(NamedTuple):
     """Whether vLLM was only asked to print its help."""
     limits: Callable[[], str] = lambda: ""
     """Tells which limit of the container was enforced since the start; empty if none was."""
+    measured: Callable[[], str] = lambda: ""
+    """Tells once, when the server is ready, what vLLM measured of its memory against the plan; empty for nothing."""
     member: Member | None = None
     """Which of several hosts this is; None on one host."""
 

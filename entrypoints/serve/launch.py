@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from entrypoints.cache.lifecycle import Caches
     from entrypoints.core.records import Facts, ServePlan
     from entrypoints.request.arguments import Options
+    from entrypoints.serve.measured import MeasuredFile
     from entrypoints.serve.rank_protocol import Member
 
 SECRET_AT_LEAST = 16
@@ -241,11 +242,13 @@ def _supervised(
     from entrypoints.serve.draining import VARIABLE, DrainFile
     from entrypoints.serve.exit_status import advice
     from entrypoints.serve.job import ServeJob
+    from entrypoints.serve.measured import VARIABLE as MEASURED
+    from entrypoints.serve.measured import MeasuredFile
     from entrypoints.serve.starting import supervise
 
     caches, env = prepared
-    before, drain_file = limit_events(), DrainFile(env)
-    start = spawner(plan, {**env, VARIABLE: drain_file.path})
+    before, drain_file, measured_file = limit_events(), DrainFile(env), MeasuredFile(env)
+    start = spawner(plan, {**env, VARIABLE: drain_file.path, MEASURED: measured_file.path})
 
     def spawn() -> int:
         leader = start()
@@ -273,8 +276,10 @@ def _supervised(
         on_ready=caches.keep_behind,
         prints=any(word.startswith("--help") for word in plan.argv),
         limits=lambda: explain(before, limit_events()),
+        measured=lambda: _compare_memory(measured_file, plan, profile),
     )
     end = supervise(job, profile, say)
+    measured_file.take()  # of a start that did not become ready
     suspects = caches.suspects() if end.failed else ""
     caches.close(patient=until_ready)
     if suspects:
@@ -284,6 +289,17 @@ def _supervised(
     remedies = profile.get("thresholds", {}).get("memory_remedies", {}).get("value", ())
     say(f"ended with exit code {end.code}: {end.cause}{advice(end, remedies)}")
     return end.code
+
+
+def _compare_memory(file: MeasuredFile, plan: ServePlan, profile: Mapping[str, Any]) -> str:
+    """Return what vLLM measured against the plan, and keep it in the cache."""
+    from entrypoints.serve.measured import as_document, describe_difference, keep
+
+    measured = file.take()
+    told = describe_difference(measured, plan.uses)
+    if told:
+        keep(as_document(measured, plan, profile), "" if plan.cache.why else plan.cache.volume)
+    return told
 
 
 def _repeat(failure: str, suspects: str) -> NoReturn:

@@ -244,7 +244,9 @@ class Supervisor:
     def _ready_lines(self) -> tuple[str, ...]:
         state, now = self._shared.state, self._shared.now()
         took = ", ".join(f"{name} {value:.1f}" for name, value in seconds(state, now).items())
-        return f"ready after {now:.1f} s ({took})", *(f"known answer: {note}" for note in state.notes)
+        measured = self._job.measured()
+        memory = (f"memory: {measured}",) if measured else ()
+        return f"ready after {now:.1f} s ({took})", *(f"known answer: {note}" for note in state.notes), *memory
 
     def _kill(self) -> None:
         self._killed = True

@@ -141,6 +141,7 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules, images: En
         hint = f"expected {facts.failures[0].expected}" if facts.failures else "run `check` for what is missing"
         why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
         raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
+    total -= rules.driver
     user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
     share = user if user is not None else _share(pool, total, rules)
@@ -149,7 +150,7 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules, images: En
 
 def _share(pool: Pool, total: int, rules: Rules) -> float:
     """Return the share for vLLM: less if other processes hold memory, since vLLM refuses more than is free."""
-    sizes = [free_memory(device) for device in pool.devices]
+    sizes = [size - rules.driver for device in pool.devices if (size := free_memory(device)) is not None]
     free = min((size for size in (*sizes, rules.free) if size is not None), default=total)
     return min(rules.usable, int(100 * free / total) / 100)
 
@@ -159,4 +160,6 @@ def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> KvCache | None:
         return None
     kind = given.flag(CACHE_TYPE) or "auto"
     element = 1 if kind.startswith(("fp8", "int8")) else rules.kv_element
+    if kind == "auto" and element > 1:  # the cache has the type of the model, also float32
+        element = max(element, rules.element)
     return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk, rules.context)

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.memory_use import peak_of_rank, stage_share, weights_of_rank
+from entrypoints.decide.parallelism.memory_use import last_stage_share, peak_of_rank, stage_share, weights_of_rank
 from entrypoints.decide.parallelism.multimodal import Encoder
+from entrypoints.decide.parallelism.profiled import Step, other_bytes, step_bytes
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.decide.records import gib
+from entrypoints.request.flags import BATCHED, SEQUENCES
 
 _UNKNOWN_CACHE = 0.25
 """Share of the usable memory reserved for the KV cache of a model whose cache size only vLLM knows."""
@@ -83,15 +85,24 @@ def choice_under(case: FitCase, split: Split) -> Choice | None:
 
 
 def room(case: FitCase, split: Split) -> DeviceRoom:
-    """Return how the memory of the fullest device is used."""
+    """Return how the memory of the fullest device is used.
+
+    Of a pipeline, that is the last stage, which chooses tokens, or an earlier one with more layers.
+    """
+    last = _room(case, split, last_stage_share(case.model.geometry, split.pipeline), chooses=True)
+    if split.pipeline == 1:
+        return last
+    return min(last, _room(case, split, stage_share(case.model.geometry, split.pipeline)), key=lambda one: one.left)
+
+
+def _room(case: FitCase, split: Split, stage: float, *, chooses: bool = False) -> DeviceRoom:
+    """Return how the memory of a device is used whose stage has this share of the layers."""
     model, rules, memory = case.model, case.rules, case.memory
-    weights = max(0, weights_of_rank(model, rules, split) - memory.offload)
+    weights = max(0, weights_of_rank(model, rules, split, stage) - memory.offload)
     draft = case.extras.draft_bytes(model, split.tensor, rules.element)
     share = stage_share(model.geometry, split.pipeline)
     adapters = case.extras.adapter_bytes(model, split, rules.element, share)
-    other = (
-        rules.reserved + max(rules.activations, memory.encoder.activations) + memory.encoder.cache + draft + adapters
-    )
+    other = rules.reserved + _profiled(case, split, chooses=chooses) + draft + adapters
     usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
     left = usable - weights - other
     peak = peak_of_rank(model, rules, split)
@@ -100,6 +111,21 @@ def room(case: FitCase, split: Split) -> DeviceRoom:
     if memory.cache is not None:
         left = memory.cache if memory.cache <= left else left - memory.cache
     return DeviceRoom(usable, weights, other, left, model.conversion, memory.encoder, peak, draft, adapters)
+
+
+def _profiled(case: FitCase, split: Split, *, chooses: bool) -> int:
+    """Return the activations of one device, with what vLLM keeps for a step."""
+    rules, images, geometry = case.rules, case.memory.encoder, case.model.geometry
+    if rules.profiling is None or geometry is None or not (geometry.hidden and geometry.vocabulary):
+        return max(rules.activations, images.activations) + images.cache
+    step = Step(
+        case.given.number(BATCHED) or rules.chunk,
+        0 if case.model.pooling or not chooses else case.given.number(SEQUENCES) or rules.running,
+        rules.element,
+        case.model.quantization,
+    )
+    kept = other_bytes(rules.profiling, geometry, split)
+    return step_bytes(rules.profiling, geometry, step, split, images) + kept
 
 
 # --- what a choice holds --------------------------------------------------------------------------------------------

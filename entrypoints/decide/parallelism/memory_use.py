@@ -12,6 +12,9 @@ from entrypoints.model.read import ModelFacts
 ESTIMATE_MARGIN = 1.03
 """Factor for weights estimated from config.json, which can be larger; see tests/models."""
 
+_EXPANDS = "kv_b_proj"
+"""vLLM's name of the matrix that expands latent keys and values."""
+
 
 class DeviceMemory(NamedTuple):
     """The memory of one device."""
@@ -32,19 +35,45 @@ def stage_share(geometry: Geometry | None, pipeline: int) -> float:
     return -(-geometry.layers // pipeline) / geometry.layers if geometry else 1 / pipeline
 
 
-def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
-    """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers."""
-    return _of_rank(model, rules, split, model.weights.loaded(rules.element)) if model.weights else 0
+def last_stage_share(geometry: Geometry | None, pipeline: int) -> float:
+    """Return the last stage's share of the layers: none of those that remain (vLLM distributed/utils.py)."""
+    return geometry.layers // pipeline / geometry.layers if geometry else 1 / pipeline
 
 
-def _of_rank(model: ModelFacts, rules: Rules, split: Split, loaded: int) -> int:
+def weights_of_rank(model: ModelFacts, rules: Rules, split: Split, share: float | None = None) -> int:
+    """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers.
+
+    `share` is the stage's of the layers, without it that of the largest.
+    """
+    if not model.weights:
+        return 0
+    share = stage_share(model.geometry, split.pipeline) if share is None else share
+    return _of_rank(model, rules, split, model.weights.loaded(rules.element), share) + _tables(model, rules, split)
+
+
+def _tables(model: ModelFacts, rules: Rules, split: Split) -> int:
+    """Return the bytes that vLLM computes from the weights' configuration while loading, and keeps with them.
+
+    Each rank has the rotary table of all positions (2.5 GiB for Llama 4's 10 million), and its part of a second copy of
+    the matrices that expand latent keys and values. Source: vLLM 0.19 and 0.32, layers/rotary_embedding/base.py,
+    _compute_cos_sin_cache; layers/attention/mla_attention.py, process_weights_after_loading.
+    """
+    geometry = model.geometry
+    if geometry is None:
+        return 0
+    expanding = sum(linear.numbers for linear in model.linears if _EXPANDS in linear.names)
+    copies = int(expanding * stage_share(geometry, split.pipeline)) // split.tensor
+    return (geometry.rope.table_length() * geometry.rotary_size + copies) * rules.element
+
+
+def _of_rank(model: ModelFacts, rules: Rules, split: Split, loaded: int, share: float) -> int:
     geometry = model.geometry
     if model.estimated:
         loaded = int(loaded * ESTIMATE_MARGIN)
     embedding = 0
     if split.pipeline > 1 and geometry:
         embedding = min(loaded, geometry.vocabulary * geometry.hidden * rules.element)
-    body = (loaded - embedding) * stage_share(geometry, split.pipeline)
+    body = (loaded - embedding) * share
     experts = body * model.expert_share
     return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
 
@@ -53,7 +82,8 @@ def peak_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     """Return the bytes of one device's weights while loading; 0 if they are no more than afterwards."""
     if model.weights is None or not model.weights.until_loaded:
         return 0
-    return _of_rank(model, rules, split, model.weights.peak(rules.element))
+    share = stage_share(model.geometry, split.pipeline)
+    return _of_rank(model, rules, split, model.weights.peak(rules.element), share)
 
 
 class KvCache(NamedTuple):

@@ -37,6 +37,8 @@ class Encoder(NamedTuple):
     activations: int = 0
     kind: str = ""
     """The kind of the largest item."""
+    items: int = 0
+    """The items themselves."""
 
 
 def read_inputs(given: UserFlags, tokens: int) -> Inputs:
@@ -64,7 +66,7 @@ def encoder(model: ModelFacts, inputs: Inputs | None, element: int) -> Encoder:
     budget = max(inputs.tokens, largest.tokens)
     items = max(1, budget // largest.tokens)
     cache = budget * model.geometry.hidden * element
-    return Encoder(cache, largest.activations(items, element), largest.kind)
+    return Encoder(cache, largest.activations(items, element), largest.kind, largest.item_bytes(items, element))
 
 
 def _limited(tower: Tower, inputs: Inputs) -> Tower:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.decide.records import GIB
+
+if TYPE_CHECKING:
+    from entrypoints.decide.parallelism.profiled import Profiling
 
 READ_FOR_LATENCY = GIB
 """Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at
@@ -19,7 +22,7 @@ class Rules(NamedTuple):
     reserved: int
     """Per device, in addition to weights and KV cache: runtime, graphs, communication buffers."""
     activations: int
-    """Per device, while running."""
+    """Per device, while running; with `profiling`, only for a model whose widths are unknown."""
     element: int = 2
     """Bytes of a number of --dtype."""
     kv_element: int = 2
@@ -70,6 +73,12 @@ class Rules(NamedTuple):
     """How the stack serves on several hosts (hosts.Reach.ways)."""
     link: str = ""
     """The link between hosts that the devices themselves have (hosts.Reach.link)."""
+    profiling: Profiling | None = None
+    """What a step takes, by the model's widths; None if `activations` stands for all models."""
+    running: int = 0
+    """Sequences that vLLM profiles with, unless --max-num-seqs sets them; used with `profiling` only."""
+    driver: int = 0
+    """Of a device's reported memory, what its driver keeps and vLLM does not see."""
     offload: str = ""
     """How vLLM keeps a KV cache in the host's memory (offload.SHARED, offload.PRIVATE); empty if it cannot."""
 

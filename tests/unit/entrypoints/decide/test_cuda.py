@@ -23,7 +23,7 @@ BATCH, REDUCE, VISIBLE, NUMA, SHARE, OFFLOAD = (
     "--kv-offloading-size",
 )
 EAGER = "--enforce-eager"
-LIBRARIES = "LD_LIBRARY_PATH"
+LIBRARIES, SEQUENCES = "LD_LIBRARY_PATH", "--max-num-seqs"
 KNOWN = (NUMA, "--tensor-parallel-size")
 SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 A100 = with_devices(1, name="NVIDIA A100-SXM4-80GB", architecture="8.0")
@@ -120,6 +120,19 @@ ROWS = {
         PCIE, goals={"optimize": "throughput"}, model=SMOLLM2, values={BATCH: "16384"}
     ),
     "an old vLLM chooses its batches": Row(H100, target="cuda12.1-vllm0.6", values={BATCH: None}),
+    "a model that leaves no room for the usual step gets smaller ones": Row(
+        H100,
+        "-tp 1",
+        model=LLAMA._replace(weights=Weights(0, 36_800_000_000, 0)),
+        values={BATCH: "2048", SEQUENCES: "256"},
+        because={BATCH: "leaves no room for the KV cache"},
+    ),
+    "a step that the user sets is not made smaller": Row(
+        H100,
+        f"-tp 1 {BATCH} 8192 {SEQUENCES} 1024",
+        model=LLAMA._replace(weights=Weights(0, 36_800_000_000, 0)),
+        refused="with -tp 1, of 71.3 GiB usable",
+    ),
     "the user's settings stay": Row(
         H100, f"{BATCH} 4096 -tp 4", values={BATCH: None, "--tensor-parallel-size": None, REDUCE: None}
     ),

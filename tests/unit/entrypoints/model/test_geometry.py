@@ -77,8 +77,44 @@ def test_sliding_layers_of_a_nested_model_stop_growing() -> None:
     gemma = geometry(GEMMA)
     token = 2 * 8 * 256 * 2
 
-    assert gemma.kv_bytes(100, 2, 1) == 32 * 100 * token
-    assert gemma.kv_bytes(8192, 2, 1) == (6 * 8192 + 26 * 1024) * token
+    assert gemma.kv_bytes(100, 2, 1) == (6 + 30) * 100 * token  # 26 in groups of 6
+    assert gemma.kv_bytes(8192, 2, 1) == (6 * 8192 + 30 * 1024) * token
+
+
+@pytest.mark.parametrize(
+    ("layers", "sliding", "kept"),
+    [
+        (62, 52, (10, 60)),  # gemma-3-27b: vLLM 0.19 has 36,560 tokens in 19.53 GiB, those of 70 layers
+        (48, 40, (8, 40)),
+        (46, 23, (23, 23)),
+        (25, 12, (13, 13)),  # gpt-oss-20b with a draft of one layer
+        (32, 0, (32, 0)),
+        (32, 32, (0, 32)),
+    ],
+)
+def test_layers_of_two_kinds_are_padded_to_groups_of_one_size(layers: int, sliding: int, kept: tuple[int, int]) -> None:
+    body = {**GEMMA, "text_config": {**GEMMA["text_config"], "num_hidden_layers": layers}}
+    gemma = geometry(body)._replace(layers=layers, sliding_layers=sliding, window=10)
+    token = gemma.kv_elements(1) * 2
+
+    assert gemma.kv_bytes(100, 2, 1) == (kept[0] * 100 + kept[1] * 10) * token
+
+
+@pytest.mark.parametrize(
+    ("rope", "positions"),
+    [
+        ({}, 2048),
+        ({"rope_type": "linear", "factor": 4.0}, 8192),
+        ({"rope_type": "dynamic", "factor": 4.0}, 8192),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, 4096),
+        ({"rope_type": "llama3", "factor": 8.0}, 2048),
+    ],
+)
+def test_the_table_of_rotations_is_as_long_as_in_vllm(rope: Any, positions: int) -> None:
+    llama = geometry({**LLAMA, "max_position_embeddings": 2048, "rope_scaling": rope or None})
+
+    assert llama.rope.table_length() == positions
+    assert llama.rotary_size == llama.head_size
 
 
 @pytest.mark.parametrize(
