@@ -157,7 +157,7 @@ def as_document(measured: Measured, plan: ServePlan, profile: Mapping[str, Any])
 
 
 def keep(text: str, volume: str) -> None:
-    """Write the document into the cache, unless somebody else owns the file or the folder cannot be written."""
+    """Write the document into the cache, unless someone else owns the file or the folder cannot be written."""
     path = f"{volume}/{KEPT}"
     if volume and not writer(path):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The memory besides weights that vLLM finds in use when it profiles: activations, buffers, graphs. Pure.
+"""The memory in addition to weights that vLLM finds in use when it profiles: activations, buffers, graphs. Pure.
 
 vLLM 0.19 and 0.32 (v1/worker/gpu_model_runner.py, profile_run; v1/worker/gpu_worker.py, determine_available_memory)
 compute one step of --max-num-batched-tokens tokens, then choose the next tokens of --max-num-seqs sequences. The KV
