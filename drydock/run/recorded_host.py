@@ -26,7 +26,7 @@ OF_RUNTIME = ("visible", "runtime", "gpus", "ipc", "network", "user", "privilege
 """Fields of the run record that give a container this machine's devices."""
 
 
-class File(NamedTuple):
+class CarriedFile(NamedTuple):
     """A file or folder of this machine, and its path in the container."""
 
     source: str
@@ -43,14 +43,14 @@ def without_devices(run: Run) -> Run:
     return run.model_copy(update={**dict.fromkeys(OF_DEVICES, ()), **dict.fromkeys(OF_RUNTIME)})
 
 
-def find_files(words: Sequence[str]) -> tuple[File, ...]:
+def find_files(words: Sequence[str]) -> tuple[CarriedFile, ...]:
     """Return the files of this machine that the words name, and the configurations that drydock knows.
 
     Raises InputError.
     """
     named = {option: access.value_of(words, option) for option in (ROOT, MODEL_CONFIG)}
-    files = (File(str(_expand(path)), _target(option)) for option, path in named.items() if _is_here(path))
-    return (*files, File(str(CONFIGURATIONS), f"{FOLDER}/{CONFIGURATIONS.name}"))
+    files = (CarriedFile(str(_expand(path)), _target(option)) for option, path in named.items() if _is_here(path))
+    return (*files, CarriedFile(str(CONFIGURATIONS), f"{FOLDER}/{CONFIGURATIONS.name}"))
 
 
 def name_in_container(words: Sequence[str]) -> Iterator[str]:

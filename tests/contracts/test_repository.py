@@ -43,9 +43,10 @@ def imports(path: Path) -> Iterator[str]:
 
 
 PLUGIN = sorted(ROOT.glob("entrypoints/plugin/**/*.py"))
+REHEARSAL = sorted(ROOT.glob("entrypoints/rehearsal/*.py"))
 
 
-@for_each(sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN}), name)
+@for_each(sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN, *REHEARSAL}), name)
 def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> None:
     roots = {module.partition(".")[0] for module in imports(path)}
     assert roots <= {*sys.stdlib_module_names, "entrypoints", "_sha2"}  # which 3.12 has in _sha256's place
@@ -55,6 +56,18 @@ def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> N
 def test_what_vllm_loads_imports_vllm_and_never_the_entrypoint(path: Path) -> None:
     roots = {module.partition(".")[0] for module in imports(path)}
     assert roots <= {*sys.stdlib_module_names, "drydock_plugin", "torch", "vllm"}
+
+
+@for_each(REHEARSAL, name)
+def test_a_rehearsal_imports_vllm_and_nothing_else_of_the_image_side(path: Path) -> None:
+    modules = set(imports(path))
+    roots = {module.partition(".")[0] for module in modules}
+    assert roots <= {*sys.stdlib_module_names, "entrypoints", "torch", "vllm"}
+    assert {module for module in modules if module.startswith("entrypoints.")} <= {
+        "entrypoints.rehearsal",
+        "entrypoints.rehearsal.answers",
+        "entrypoints.rehearsal.replacements",
+    }
 
 
 @for_each([ROOT / "inv", *TOOLS], name)
