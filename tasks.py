@@ -865,22 +865,16 @@ def run(
     dra: str = "",
 ) -> None:
     """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
-    from drydock.run import access, auto, container
+    from drydock.run import access, container
     from drydock.run import run as run_module
-    from drydock.run.engine import Here
 
     words = (*words_of("--arguments", arguments), *after_dashes())
-    options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
+    options = {"devices": devices, "modules": modules, "cache": cache, "image": image, "name": name, "network": network}
     single = {"api_key_file": api_key_file, "no_api_key": no_api_key, "monitor": monitor, "device_class": dra}
-    added = {"env": tuple(env), "volumes": tuple(volume), "network": network, "stand_ins": stand_ins}
-    options |= {"modules": modules}
-    added |= {"cpuset_cpus": cpuset_cpus, "cpuset_mems": cpuset_mems}
-    request = container.RunRequest(model=model, arguments=words, host=root, **options, **single, **added)
-    machine = run_module.Building(here()) if stand_ins or target == auto.AUTO else Here(here())
-    how = run_module.How(format, print, detach, json)
-    # A manifest is for that host's kind anyway, and a stand-in runs on it.
-    chosen_by = root if target == auto.AUTO or not (stand_ins or format == "k8s") else ""
-    sys.exit(run_module.run(here(), auto.resolve_id(here(), target, chosen_by), request, how, here=machine))
+    added = {"env": tuple(env), "volumes": tuple(volume), "cpuset_cpus": cpuset_cpus, "cpuset_mems": cpuset_mems}
+    place = {**access.parse_port(port)._asdict(), "host": root, "stand_ins": stand_ins}
+    request = container.RunRequest(model=model, arguments=words, **options, **single, **added, **place)
+    sys.exit(run_module.run_target(here(), target, request, run_module.How(format, print, detach, json)))
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})

@@ -34,7 +34,6 @@ def update(project: Project, target: str, version: str = "") -> tuple[list[Path]
     if version:
         file = _holder(project, variant)
         rows = [each for each in variants if _holder(project, each) == file]
-        check_version(variant, version)
         written = _set_version(project, variant, file, rows, version)
     else:
         file = stack_files(project, variant)[0]
@@ -119,6 +118,7 @@ def _set_version(project: Project, variant: Variant, file: Path, rows: Iterable[
         owner = project.owner_of(foreign[0])
         hint = f"write a stack of your own that inherits it: `inherits: {owner}/{foreign[0].stem}`"
         raise InputError(f"--vllm {version}: {foreign[0]} is {owner}'s own", hint=hint)
+    check_version(variant, version)
     before = {name: name.read_bytes().decode() for name in names}
     after = _edited(project, variant, file, names, version)
     written = [path for path, text in after.items() if write_atomically(path, text)]

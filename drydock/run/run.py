@@ -18,7 +18,7 @@ from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.project import Project
 from drydock.model.variant import Variant
-from drydock.run import access, apptainer, kubernetes, node_selectors, podman, reasons, standins, user_options
+from drydock.run import access, apptainer, auto, kubernetes, node_selectors, podman, reasons, standins, user_options
 from drydock.run import docker as manifests
 from drydock.run.container import (
     DIGEST,
@@ -141,6 +141,14 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
         return here.attach(argv, wanted, terminal=terminal)
     _started(here.detach(argv, wanted), wanted, json=how.json)
     return 0
+
+
+def run_target(project: Project, target: str, request: RunRequest, how: How) -> int:
+    """Start what --target names on this machine, or print it; return the exit code. Raises what `run` raises."""
+    machine = Building(project) if request.stand_ins or target == auto.AUTO else Here(project)
+    # A manifest is for that host's kind anyway, and a stand-in runs on it.
+    chosen_by = request.host if target == auto.AUTO or not (request.stand_ins or how.form == "k8s") else ""
+    return run(project, auto.resolve_id(project, target, chosen_by), request, how, here=machine)
 
 
 def check_present(wanted: Container) -> None:

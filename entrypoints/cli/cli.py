@@ -203,7 +203,6 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.plan.recipe_attempts import apply_recipe
     from entrypoints.plan.recipe_file import FILE as RECIPES
     from entrypoints.plan.recipe_file import NOTHING, read_facts
-    from entrypoints.plan.recipes import choose_recipe
     from entrypoints.request.speculative import parse_drafting
     from entrypoints.request.vllm_flags import parse_given
 
@@ -231,7 +230,10 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     template = own_template(given.flag(CHAT_TEMPLATE) or "") or model.template
     model = model._replace(revision=model.revision or read_revision(name, hub), template=template)
     published = NOTHING if arguments.recipe.off else read_facts(image_file(env, RECIPES), model)
-    given = given._replace(recipe=choose_recipe(profile, facts, model, given, published, arguments.recipe))
+    if published != NOTHING or arguments.recipe.features:
+        from entrypoints.plan.recipes import choose_recipe  # most models have no recipe, and a start waits for imports
+
+        given = given._replace(recipe=choose_recipe(profile, facts, model, given, published, arguments.recipe))
     drafting, draft = parse_drafting(apply_recipe(given.recipe, given)), None
     if drafting.model:
         draft_hub = hub._replace(revision=drafting.revision or parse_hub(hub_env).revision)

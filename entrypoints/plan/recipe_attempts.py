@@ -7,7 +7,6 @@ from collections.abc import Callable
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import ServePlan
-from entrypoints.request.recipe_limits import SIZES
 from entrypoints.request.recipes import Recipe
 from entrypoints.request.vllm_flags import Flag, UserFlags
 
@@ -46,6 +45,8 @@ def _with_notice(fewer: Recipe, recipe: Recipe, problem: str) -> Recipe:
 
 def _attempts(recipe: Recipe) -> list[Recipe]:
     """Return the recipe, and less and less of it, without attempts that are alike."""
+    from entrypoints.request.recipe_limits import SIZES  # only a plan with a recipe needs its tables
+
     smaller = recipe._replace(
         flags={name: value for name, value in recipe.flags.items() if name not in SIZES},
         env={name: value for name, value in recipe.env.items() if name not in SIZES},

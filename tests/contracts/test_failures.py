@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.lock.vllm_lists import list_every
 from drydock.model.record import dump
 from entrypoints.checks.symptoms import explain, with_failures
 from entrypoints.core.errors import EXIT_CODES, OK
@@ -137,7 +137,7 @@ OF_OTHER_PROGRAMS = {
 
 
 def test_what_a_remedy_says_about_vllm_exists() -> None:
-    lists = [json.loads(path.read_text())["lists"] for path in sorted((ROOT / "templates" / "vllm").glob("*.json"))]
+    lists = [version.lists for version in list_every(DRYDOCK)]
     flags = {flag for each in lists for flag in each["flags"]} | {*FLAGS} | OF_OTHER_PROGRAMS
     negated = {f"--no-{flag[2:]}" for flag in flags}
     common = PROFILES["router"]["failures"]
