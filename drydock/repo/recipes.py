@@ -14,7 +14,7 @@ from drydock.core.files import loads
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
 from drydock.lock.recipes import recipe_files, recipes_lock
-from drydock.lock.recipes.recipe_files import Recipes
+from drydock.lock.recipes.recipe_texts import Recipes
 from drydock.run import entrypoint, recorded_host
 from drydock.topology.size import Recorded, machines
 

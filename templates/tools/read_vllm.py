@@ -245,9 +245,12 @@ def read_model_types(root: Path) -> list[str] | None:
     package = Package(root, "transformers", MODEL_TYPES)
     names: set[str] = set()
     for path in MODEL_TYPES:
-        values = assignments(package.tree(path))
+        tree = package.tree(path)
         try:
-            names.update(_keys_in(values.get("CONFIG_MAPPING_NAMES"), {}))
+            names.update(_keys_in(assignments(tree).get("CONFIG_MAPPING_NAMES"), {}))
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+                if ast.unparse(call.func) == "CONFIG_MAPPING_NAMES.update" and call.args:
+                    names.update(_keys_in(call.args[0], {}))
         except NotLiteralError:
             return None
     return sorted(names) or None

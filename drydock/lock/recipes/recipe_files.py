@@ -6,7 +6,6 @@ import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import read_bounded
@@ -14,29 +13,13 @@ from drydock.inputs import git, git_objects
 from drydock.inputs.pinned_project import LIMITS
 from drydock.inputs.store import Store
 from drydock.lock.recipes.parse_recipe import LARGEST
+from drydock.lock.recipes.recipe_texts import Recipes
 
-UPSTREAM = "https://github.com/vllm-project/recipes"
-LICENCE = "Apache-2.0"
-"""Of vllm-project/recipes: its file LICENSE."""
 FOLDER = "models"
 MOST_FILES, MOST_BYTES = 5_000, 64 << 20
 """Of one repository: 173 files and 2 MB on 2026-08-21."""
 _PATH = re.compile(r"models/[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}\.yaml")
 _ADDRESS = re.compile(r"(?:git\+)?((?:https?|ssh|git|file)://[^\s@]+)(?:@(.*))?")
-
-
-class Recipes(NamedTuple):
-    """The text of each recipe, and where it was read."""
-
-    repository: str
-    commit: str
-    """Empty for a folder."""
-    date: str
-    """Day of the commit; empty for a folder."""
-    texts: Mapping[str, bytes]
-    """Path in the repository → content."""
-    unverified: str = ""
-    """Why it is not known that the repository has this; empty if it is."""
 
 
 def read_newest(repository: str, store: Store, env: Mapping[str, str]) -> Recipes:

@@ -17,7 +17,7 @@ from drydock.core.errors import InputError, StaleError
 from drydock.core.files import compact, dumps, loads, read_bounded
 from drydock.core.project import Project
 from drydock.lock.recipes.parse_recipe import parse_recipe
-from drydock.lock.recipes.recipe_files import LICENCE, UPSTREAM, Recipes
+from drydock.lock.recipes.recipe_texts import LICENCE, UPSTREAM, Recipes
 from drydock.model.published_recipes import RecipesLock
 from drydock.model.record import dump
 

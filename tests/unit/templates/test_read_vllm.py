@@ -159,7 +159,8 @@ def test_a_wheel_and_a_source_distribution_say_the_same_as_a_folder(tmp_path: Pa
         {"configuration_auto.py": 'CONFIG_MAPPING_NAMES = OrderedDict([("llama", "L"), ("gpt-sw3", "G")])'},
         {
             "configuration_auto.py": "from .auto_mappings import CONFIG_MAPPING_NAMES\n"
-            'CONFIG_MAPPING_NAMES = OrderedDict(**{"gpt-sw3": "G"}, **CONFIG_MAPPING_NAMES)',
+            'CONFIG_MAPPING_NAMES.update({"gpt-sw3": "G"})\nOTHER.update({"x": "X"})\n'
+            "CONFIG_MAPPING_NAMES = OrderedDict(**CONFIG_MAPPING_NAMES)",
             "auto_mappings.py": 'CONFIG_MAPPING_NAMES = OrderedDict([("llama", "L")])',
         },
     ],

@@ -33,7 +33,7 @@ from drydock.repo import locking
 from tests.support.fake_registry import Answer, Fake, Seen
 
 AMD64 = "linux/amd64"
-EMPTY = {"mediaType": "application/vnd.oci.empty.v1+json", "digest": f"sha256:{'4' * 64}", "size": 2}
+EMPTY = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": f"sha256:{'4' * 64}", "size": 2}
 TARGETS = (
     "gaudi2",
     "ascend-a3",

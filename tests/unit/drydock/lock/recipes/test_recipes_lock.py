@@ -16,7 +16,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError, StaleError
 from drydock.core.project import Project
 from drydock.inputs.store import Store
-from drydock.lock.recipes import recipe_files, recipes_lock
+from drydock.lock.recipes import recipe_files, recipe_texts, recipes_lock
 
 RECIPE = """
 meta: {date_updated: 2026-11-01}
@@ -62,8 +62,8 @@ def commit(folder: Path) -> str:
 def test_a_commit_of_a_clone_is_proven_and_its_repository_was_not_asked(write: Write, tmp_path: Path) -> None:
     folder = write()
     name = commit(folder)
-    recipes = recipe_files.read_named(f"{folder}@{name}", recipe_files.UPSTREAM, Store(tmp_path / "store"), {})
-    assert (recipes.repository, recipes.commit) == (recipe_files.UPSTREAM, name)
+    recipes = recipe_files.read_named(f"{folder}@{name}", recipe_texts.UPSTREAM, Store(tmp_path / "store"), {})
+    assert (recipes.repository, recipes.commit) == (recipe_texts.UPSTREAM, name)
     assert recipes.date == "2026-11-02", "the day where it was committed"
     assert recipes.texts["models/abacus/Abacus-9.yaml"] == RECIPE.encode()
     assert "was not asked" in recipes.unverified
@@ -144,5 +144,5 @@ def test_drydocks_own_are_those_of_vllm_and_the_bill_of_materials_has_their_lice
     lock = recipes_lock.read_lock(DRYDOCK)
     assert lock
     (part,) = published_recipes(lock)
-    assert (part.source, part.version, part.licence) == (recipe_files.UPSTREAM, lock.commit, "Apache-2.0")
+    assert (part.source, part.version, part.licence) == (recipe_texts.UPSTREAM, lock.commit, "Apache-2.0")
     assert len(json.loads(recipes_lock.read_facts(DRYDOCK))["models"]) > 300
