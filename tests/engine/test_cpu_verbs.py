@@ -61,12 +61,19 @@ def test_plan_writes_a_page(run: Run) -> None:
     assert "vllm.entrypoints.openai.api_server" in ran.stdout
 
 
-@pytest.mark.parametrize("verb", ["version", "facts", "check", "plan --model /nowhere"])
+@pytest.mark.parametrize("verb", ["facts", "check", "plan --model /nowhere"])
 def test_the_checkout_answers_as_the_image_does(run: Run, verb: str) -> None:
-    name, *words = verb.split()
-    asked = (name, *words, *(["--root", str(HOSTS / "cpu-untuned-2s")] if name != "version" else []))
+    asked = (*verb.split(), "--root", str(HOSTS / "cpu-untuned-2s"))
 
     assert _without_image(asked) == run(*asked, mounts={str(HOSTS): str(HOSTS)})
+
+
+def test_the_image_adds_its_packages_to_the_version_that_the_checkout_says(run: Run) -> None:
+    here, there = _without_image(("version",)), run("version")
+
+    assert there.code == here.code == 0
+    assert there.stdout.startswith(here.stdout)
+    assert "transformers " in there.stdout.removeprefix(here.stdout)
 
 
 def test_the_checkout_decides_as_the_image_does(run: Run, model: Path, tmp_path: Path) -> None:
