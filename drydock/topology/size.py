@@ -110,9 +110,10 @@ def sizes(project: Project, model: str, found: Iterable[Recorded], words: Sequen
     asked = model_images.planned(("--model", model, *words))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = [*pool.map(lambda machine: _size(project, machine, asked), found)]
-    because, count = Counter(row.because for row in rows if not row.is_too_small).most_common(1)[0] if rows else ("", 0)
-    if because and not any(row.hosts for row in rows) and count > len(rows) // 2:
-        raise InputError(because, hint="name the folder with the model's config.json instead of its hub id")
+    reasons = Counter(row.because for row in rows if not (row.hosts or row.is_too_small))
+    for because, count in reasons.most_common(1):
+        if not any(row.hosts for row in rows) and count > len(rows) // 2:
+            raise InputError(because, hint="name the folder with the model's config.json instead of its hub id")
     return sorted(rows, key=_cost)
 
 

@@ -113,6 +113,7 @@ def test_a_model_that_most_machines_cannot_read_is_an_error(monkeypatch: pytest.
     with pytest.raises(InputError, match="m is a hub id"):
         answer_with(monkeypatch, {"a": unknown, "b": unknown, "c": small})()
     assert len(answer_with(monkeypatch, {"a": unknown, "b": small, "c": small})()) == 3
+    assert len(answer_with(monkeypatch, {"a": small, "b": small})()) == 2
 
 
 def test_what_no_list_confirms_is_not_served() -> None:
