@@ -17,7 +17,6 @@ from entrypoints.request.vllm_lists import BOOLEAN
 LEVEL, OPTIMIZATION = "-O", "--optimization-level"
 HELP = FlagDetails(names=("-h", "--help"), default="None", count=NOTHING)
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
-_INVERSES = (("--enable-", "--disable-"), ("--disable-", "--enable-"))
 
 
 class FlagWords(NamedTuple):
@@ -92,8 +91,10 @@ class VllmParser:
     def __init__(self, version: ServedVersion) -> None:
         self.takes = version.lists.get("flags", {})
         self._spellings: dict[str, tuple[FlagDetails, bool]] = {}
+        inverses: Sequence[str] = version.lists.get("inverses", ())
+        pairs = [*zip(inverses, reversed(inverses), strict=True)]
         for flag in (*version.details.flags, HELP):
-            for name, is_negated in _spellings(flag, self.takes, pairs=version.details.pairs):
+            for name, is_negated in _spellings(flag, self.takes, pairs):
                 self._spellings.setdefault(name, (flag, is_negated))
         for name in self.takes.keys() - self._spellings.keys():
             self._spellings[name] = (FlagDetails(names=(name,), default=""), False)
@@ -139,13 +140,15 @@ class VllmParser:
         return short + sorted(name for name in self._spellings if name.startswith(head) and not name.startswith("--"))
 
 
-def _spellings(flag: FlagDetails, takes: dict[str, object], *, pairs: bool) -> Iterator[tuple[str, bool]]:
-    """Yield each spelling of a flag, and whether it turns the flag off."""
+def _spellings(
+    flag: FlagDetails, takes: dict[str, object], pairs: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, bool]]:
+    """Yield each spelling of a flag, and whether it turns the flag off; `pairs` are beginnings of inverse flags."""
     for name in flag.names:
         yield name, False
         if takes.get(name) == BOOLEAN and name.startswith("--"):
             yield f"--no-{name[2:]}", True
-            for prefix, inverse in _INVERSES if pairs else ():
+            for prefix, inverse in pairs:
                 if name.startswith(prefix):
                     yield inverse + name.removeprefix(prefix), True
 

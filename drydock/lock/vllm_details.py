@@ -45,8 +45,6 @@ CONVERTERS = re.compile(
     r"|human_readable_int_or_auto|union_dict_and_str|argparse\.FileType.*"
 )
 """Functions that turn a text into a value, and take what their names say."""
-PARSER = "utils/argparse_utils.py"
-"""The parser's own class, since 0.12."""
 RECORDS = "config/utils.py"
 """The decorator of the classes that JSON flags are parsed into."""
 ONE, MANY, MAYBE, NOTHING = "one", "many", "maybe", "nothing"
@@ -135,15 +133,13 @@ class VllmDetails(Record):
     records: Mapping[str, Mapping[str, KeyDetails]] = {}
     """Class of a JSON flag → its keys."""
     variables: Mapping[str, VariableDetails] = {}
-    pairs: bool = False
-    """Whether each --enable-X also exists as --disable-X, and the other way round."""
     closed: bool = False
     """Whether a JSON flag's class refuses keys that it does not have."""
 
 
 def read_details(program: Any, root: Path) -> VllmDetails:
     """Read the details of a wheel, a source distribution or a folder; `program` is read_vllm.py as a module."""
-    package = program.Package(root, places=(*program.PLACES, *BACKENDS, *TYPES, PARSER))
+    package = program.Package(root, places=(*program.PLACES, *BACKENDS, *TYPES))
     reader = _FlagReader(program, package)
     flags = tuple({flag.names: flag for flag in reader.flags()}.values())  # of two with one name, the later one counts
     records: dict[str, dict[str, KeyDetails]] = {}
@@ -153,7 +149,6 @@ def read_details(program: Any, root: Path) -> VllmDetails:
         flags=flags,
         records=records,
         variables=dict(_read_variables(package)),
-        pairs="EnableDisableAction" in {getattr(node, "name", "") for node in package.tree(PARSER).body},
         closed=any(map(_forbids_extra, ast.walk(package.tree(RECORDS)))),
     )
 

@@ -10,7 +10,6 @@ until its image is built, the list of the release with its version is assumed.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import tarfile
 import zipfile
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, StaleError
-from drydock.core.files import dumps, loads
+from drydock.core.files import compact, dumps, loads
 from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
 from drydock.lock.lockfile import path_of, read_previous
@@ -270,21 +269,14 @@ def _write_lists(project: Project, file: LockedWheel, lists: Mapping[str, Any]) 
 
 def dump_by_line(content: Mapping[str, Any]) -> str:
     """Return JSON with a line for each flag, class and variable: a difference shows which, and no file is long."""
-    parts = []
-    for name, items in content["details"].items():
-        if isinstance(items, list):
-            parts.append(f"{json.dumps(name)}: [\n" + ",\n".join(map(_one_line, items)) + "\n]")
-        elif isinstance(items, dict):
-            lines = (f"{json.dumps(key)}: {_one_line(value)}" for key, value in sorted(items.items()))
-            parts.append(f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}")
-        else:
-            parts.append(f"{json.dumps(name)}: {json.dumps(items)}")
-    details = ",\n".join(parts)
-    return f'{{"files": {_one_line(content["files"])},\n"details": {{\n{details}\n}}}}\n'
+    details = ",\n".join(f"{compact(name)}:{_split_lines(items)}" for name, items in sorted(content["details"].items()))
+    return f'{{"files":{compact(content["files"])},\n"details":{{\n{details}\n}}}}\n'
 
 
-def _one_line(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+def _split_lines(items: Any) -> str:
+    if isinstance(items, dict):
+        return "{\n" + ",\n".join(f"{compact(name)}:{compact(value)}" for name, value in sorted(items.items())) + "\n}"
+    return "[\n" + ",\n".join(map(compact, items)) + "\n]" if isinstance(items, list) else compact(items)
 
 
 def read_program(project: Project) -> ModuleType:

@@ -11,6 +11,7 @@ import pytest
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
+from drydock.core.files import loads
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.inputs.store import Store
@@ -89,3 +90,12 @@ def test_what_is_known_of_a_row_is_its_own_wheels_or_assumed() -> None:
     assert assumed is not None
     assert assumed.assumed.startswith("of vLLM's release 0.9.0.1: HabanaAI's fork")
     assert "quantisations" not in assumed.lists
+
+
+def test_details_have_a_line_for_each_entry_and_are_json_all_the_same() -> None:
+    details = {"flags": [{"names": ["--a"]}, {"names": ["--b"]}], "variables": {"B": {}, "A": {"x": 1}}, "closed": True}
+    content = {"files": {"0": "a.whl"}, "details": details}
+    text = vllm_lists.dump_by_line(content)
+
+    assert loads(text) == content
+    assert {'{"names":["--a"]},', '"A":{"x":1},'} <= {*text.splitlines()}
