@@ -73,11 +73,15 @@ def argv_of(
     return argv, {**passed, **read_here, PROFILE: str(profile)}
 
 
+def _find_known(project: Project, variant: Variant) -> vllm_lists.KnownLists | None:
+    """Return what is known of a row's vLLM before its image is built."""
+    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
+    return vllm_lists.find_lists(project, variant, lock, choose_platform(variant, None))
+
+
 def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     """Return what the row's vLLM says of itself, as its image will have it; nothing if that is not known."""
-    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
-    platform = choose_platform(variant, None)
-    known = vllm_lists.find_lists(project, variant, lock, platform)
+    known = _find_known(project, variant)
     if known is None:
         return {}
     rows = vllm_lists.find_other_rows(project, variant, known)
@@ -133,9 +137,10 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
 
 def describe_unchecked(project: Project, variant: Variant, words: Sequence[str]) -> str:
     """Return what `plan` cannot check before the row's image is built; empty if it checks flags as the image does."""
-    lock = lockfile.read_previous(lockfile.path_of(project, variant.id))
-    known = vllm_lists.find_lists(project, variant, lock, choose_platform(variant, None))
-    if words[:1] != ("plan",) or (known and not known.assumed and "flags" in known.lists):
+    if words[:1] != ("plan",):
+        return ""
+    known = _find_known(project, variant)
+    if known and not known.assumed and "flags" in known.lists:
         return ""
     why = f"this vLLM's own list is read when the image is built ({variant.vllm.origin})"
     return f"note: names and values of flags are not checked: {why}"
