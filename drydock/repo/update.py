@@ -98,12 +98,12 @@ def check_version(variant: Variant, version: str) -> None:
     target = environment(variant.python, variant.platforms[0], variant.base)
     ask = functools.partial(ResolveRequest, no_deps=True, public=variant.indexes)
     try:
-        newest = offered(ask((variant.vllm.distribution,)), target)
-    except DrydockError:
-        return
-    try:
         offered(ask((f"{variant.vllm.distribution}=={version}",)), target)
     except InputError as error:
+        try:
+            newest = offered(ask((variant.vllm.distribution,)), target)
+        except DrydockError:
+            return
         message = f"--vllm {version}: no index has {variant.vllm.distribution} {version} for {variant.platforms[0]}"
         raise InputError(message, hint=f"the newest is {newest[0].version}; nothing was changed") from error
 
