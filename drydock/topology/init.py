@@ -90,15 +90,17 @@ def order_hosts(names: Iterable[str], shape: str) -> list[str]:
     `node10` comes after `node2`. With a shape, hosts that are named after prefill come first, those after decode last:
     groups take nodes in their order.
     """
-    natural = sorted(names, key=lambda name: [int(part) if part.isdecimal() else part for part in _parts(name)])
-    roles = {name: next((role for role in (_PREFILL, _DECODE) if role.search(name)), None) for name in natural}
-    places = {_PREFILL: 0, None: 1, _DECODE: 2}
-    return sorted(natural, key=lambda name: places[roles[name]]) if shape else natural
+    return sorted(names, key=lambda name: (_place_of_role(name) if shape else 0, _natural(name)))
 
 
-def _parts(name: str) -> list[str]:
+def _place_of_role(name: str) -> int:
+    """Return 0 for a host that is named after prefill, 2 after decode, 1 after neither."""
+    return 0 if _PREFILL.search(name) else 2 if _DECODE.search(name) else 1
+
+
+def _natural(name: str) -> list[str | int]:
     """Return text and numbers in turn, text first: `node2a` is node, 2, a."""
-    return re.split(r"(\d+)", name)
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 _PREFILL = re.compile(r"(^|[^a-z])(prefill|prompt|p)([^a-z]|$)")
