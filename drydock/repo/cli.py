@@ -298,7 +298,7 @@ def _task(word: str, contexts: Mapping[str, ParserContext]) -> ParserContext:
 def _without_dashes(context: ParserContext, word: str, words: Sequence[str]) -> InputError:
     """Return the error for a verb of the image that was written as a word of the task."""
     place = words.index(word)
-    written = shlex.join([*(_shown(context) if item == context.name else item for item in words[:place])])
+    written = shlex.join(_shown(context) if item == context.name else item for item in words[:place])
     message = f"{_shown(context)}: {word!r} is a verb of the image, and -- is missing before it"
     return InputError(message, hint=f"write ./inv {written} -- {shlex.join(words[place:])}")
 

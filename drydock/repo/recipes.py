@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.console import log
+from drydock.core.differences import differences
 from drydock.core.errors import DrydockError, StaleError
 from drydock.core.files import loads
 from drydock.core.project import Project
@@ -106,10 +107,9 @@ def _plan(project: Project, host: Recorded, model: str, more: Sequence[str]) -> 
 
 def _changes(asked: Iterable[tuple[Recorded, str]], old: Iterable[Plan], new: Iterable[Plan]) -> Iterator[PlanChange]:
     for (host, model), before, after in zip(asked, old, new, strict=True):
-        for setting in sorted({*before, *after}):
-            values = before.get(setting, ""), after.get(setting, "")
-            if values[0] != values[1] and not all("/compiled/" in value for value in values):  # the cache's own key
-                yield PlanChange(model, host.name, setting, *values)
+        for setting, first, second in sorted(differences(before, after)):
+            if not ("/compiled/" in (first or "") and "/compiled/" in (second or "")):  # the cache's own key
+                yield PlanChange(model, host.name, setting, first or "", second or "")
 
 
 def as_json(update: Update, project: Project) -> dict[str, Any]:
