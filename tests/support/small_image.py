@@ -41,11 +41,11 @@ def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
 def stub_vllm() -> dict[str, str]:
     """Return a package vllm whose server is the tests' stand-in."""
     stub = (ROOT / "tests" / "support" / "stub_vllm.py").read_text()
+    refusal = 'raise RuntimeError("Failed to infer device type")'  # of its start; a real vLLM imports without a device
+    refused = f'import os\nif not os.environ.get("{standins.SERVED}"):\n    {refusal}\n'
     packages = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
     texts = dict.fromkeys((f"{name}/__init__.py" for name in packages), "")
-    refusal = 'raise RuntimeError("Failed to infer device type")'
-    texts["vllm/__init__.py"] = f'import os\nif not os.environ.get("{standins.SERVED}"):\n    {refusal}\n'
-    return {**texts, "vllm/entrypoints/openai/api_server.py": stub}
+    return {**texts, f"{packages[-1]}/__init__.py": refused, f"{packages[-1]}/api_server.py": stub}
 
 
 class Small:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from drydock.build import render
 from drydock.build.job import Job, prepare
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
@@ -231,6 +232,15 @@ def test_findings_in_a_vendors_base_do_not_fail_the_audit(tmp_path: Path) -> Non
     assert [item.path for item in found.findings] == ["opt/mine"]
     assert {"usr/bin/sudo", "usr/bin/gcc", "etc/pip.conf"} <= {item.path for item in found.of_base}
     assert "in the base: " in audit.report(found)
+
+
+@for_each(read_matrix(DRYDOCK), lambda variant: variant.id)
+def test_no_file_that_every_image_gets_looks_like_a_secret(variant: Variant) -> None:
+    files = {f"opt/drydock/{name}": data for name, data in render.image_files(DRYDOCK, variant).items()}
+    assert "opt/drydock/failures.json" in files
+    policy = hardening.read_policy(DRYDOCK)
+    kinds = {path: [*hardening.secrets(path, data, policy.patterns)] for path, data in files.items()}
+    assert kinds == dict.fromkeys(files, [])
 
 
 # --- Dockerfiles ----------------------------------------------------------------------------------------------------
