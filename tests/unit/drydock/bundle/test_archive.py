@@ -42,6 +42,32 @@ def test_written_blobs_can_be_read(file: Path) -> None:
     assert [found.data(item.digest) for item in BLOBS] == [item.source for item in BLOBS]
 
 
+@pytest.mark.parametrize(("largest", "is_read"), [(3000, True), (2999, False)])
+def test_a_small_blob_is_read_up_to_the_limit(
+    largest: int, is_read: bool, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Archive(file)
+    monkeypatch.setattr(archive, "LARGEST", largest)
+    if is_read:
+        assert len(opened.data(BLOBS[1].digest)) == largest
+        return
+    with pytest.raises(InputError, match=f"has 3000 bytes, expected at most {largest}"):
+        opened.data(BLOBS[1].digest)
+
+
+@pytest.mark.parametrize(("spare", "is_read"), [(0, True), (-1, False)])
+def test_an_index_is_read_up_to_the_limit(
+    spare: int, is_read: bool, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = len(INDEX) + spare
+    monkeypatch.setattr(archive, "LARGEST", largest)
+    if is_read:
+        assert Archive(file).index_bytes == INDEX
+        return
+    with pytest.raises(InputError, match=f"expected at most {largest}"):
+        assert Archive(file).index_bytes
+
+
 def test_an_archive_packed_by_another_tool_can_be_read(file: Path, tmp_path: Path) -> None:
     with tarfile.open(file) as tar:
         unpack_tar(tar, tmp_path / "layout")

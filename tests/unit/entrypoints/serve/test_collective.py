@@ -173,7 +173,7 @@ def test_the_own_address_tells_the_place() -> None:
     [
         (("198.51.100.1", "198.51.100.2"), None, "none of them is this host"),
         (("127.0.0.1", "127.0.0.2"), None, "2 of them are this host"),
-        (("127.0.0.1", "127.0.0.2"), 5, "--node-rank 5: expected 0 to 1, the place of this host in --peers"),
+        (("127.0.0.1", "127.0.0.2"), 2, "--node-rank 2: expected 0 to 1, the place of this host in --peers"),
         (("127.0.0.1",), None, "--peers 127.0.0.1: expected 2 or more names"),
         ((), 3, "--node-rank 3 without --peers: expected 2 or more names"),
     ],
