@@ -73,6 +73,7 @@ def test_every_command_exists() -> None:
 
 @EACH
 def test_every_link_has_its_target(account: Account) -> None:
+    assert account.steps
     for step in account.steps:
         name, _, heading = step.page.partition("#")
         text = (steps.ROOT / name).read_text() if name else ""

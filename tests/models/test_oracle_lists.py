@@ -34,6 +34,7 @@ def test_what_drydock_refuses_of_a_listed_line_it_still_refuses() -> None:
     lines = oracle.read_lists()["refused_and_constructed"]
     splits = {split.short(): split for _, split in oracle.whole_cases()}
 
+    assert lines
     for line in lines:
         for text in line["splits"]:
             assert oracle.drydock_obstacle(line["model"], splits[text]), (line["model"], text)

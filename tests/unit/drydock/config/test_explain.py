@@ -67,7 +67,9 @@ def test_what_is_explained_is_what_the_row_has(variant: Variant) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS[::7], ids=lambda variant: variant.id)
 def test_the_line_that_is_named_has_the_key(variant: Variant) -> None:
-    for each in explain(DRYDOCK, variant).values:
+    values = explain(DRYDOCK, variant).values
+    assert values
+    for each in values:
         line = (ROOT / each.place.file).read_text().splitlines()[each.place.line - 1]
         assert each.place.layer == ""
         name = (

@@ -17,7 +17,9 @@ def test_the_demo_has_the_digest_of_the_lock_or_the_one_that_it_printed() -> Non
 
 
 def test_a_picture_is_a_terminal_without_fonts_from_elsewhere() -> None:
-    for path, text in pictures.pages(DRYDOCK).items():
+    pages = pictures.pages(DRYDOCK)
+    assert pages
+    for path, text in pages.items():
         assert "url(&" not in text
         assert 'url("' not in text
         assert "<svg" in text

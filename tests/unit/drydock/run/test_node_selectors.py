@@ -115,6 +115,7 @@ def test_an_image_of_one_platform_selects_its_nodes(tmp_path: Path, capsys: pyte
 def test_the_labels_are_valid_and_tell_the_kinds_apart() -> None:
     found = [dict(kind.labels) for kind in node_selectors.kinds(TPU)]
 
+    assert found
     for kind in node_selectors.kinds(TPU):
         assert found.count(dict(kind.labels)) == 1
         for name, value in (*kind.labels.items(), *((kind.shape, shape) for shape in kind.shapes.values())):

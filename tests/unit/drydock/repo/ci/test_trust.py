@@ -43,8 +43,11 @@ def jobs(form: str) -> dict[str, CiJob]:
     """Return every job of a committed workflow."""
     data: dict[Any, Any] = yaml.safe_load((ROOT / workflow.PATHS[form]).read_text())
     if form == "github":
-        return {name: of_github(job) for name, job in data["jobs"].items()}
-    return {name: of_gitlab(job) for name, job in data.items() if isinstance(job, dict) and "script" in job}
+        parsed = {name: of_github(job) for name, job in data["jobs"].items()}
+    else:
+        parsed = {name: of_gitlab(job) for name, job in data.items() if isinstance(job, dict) and "script" in job}
+    assert parsed
+    return parsed
 
 
 def of_github(job: Mapping[str, Any]) -> CiJob:
@@ -178,7 +181,9 @@ def test_a_release_takes_nothing_from_a_job_of_a_pull_request(form: str) -> None
 
 def test_the_page_names_the_label_of_each_runner() -> None:
     page = Path(ROOT / "docs" / "ci.md").read_text()
-    for name in re.findall(r"vars\.(DRYDOCK_\w+)", (ROOT / workflow.PATHS["github"]).read_text()):
+    labels_of_runners = re.findall(r"vars\.(DRYDOCK_\w+)", (ROOT / workflow.PATHS["github"]).read_text())
+    assert labels_of_runners
+    for name in labels_of_runners:
         assert f"`{name}`" in page
     for job in jobs("gitlab").values():
         assert f"`{job.runner.replace('$ARCH', 'amd64')}`" in page

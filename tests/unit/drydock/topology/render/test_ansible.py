@@ -25,13 +25,16 @@ KEYWORDS = {
 
 
 def rendered(plan: TopologyPlan, hosts: dict[str, Any] | None = None) -> dict[str, str]:
-    return render(plan, topologies.variant(plan.variant), "ansible", hosts or {})
+    texts = render(plan, topologies.variant(plan.variant), "ansible", hosts or {})
+    assert texts
+    return texts
 
 
-def tasks() -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in STATIC:
-        if path.parent.name == "tasks":
-            yield from ((path, task) for task in yaml.safe_load(path.read_text()))
+def tasks() -> list[tuple[Path, dict[str, Any]]]:
+    paths = [path for path in STATIC if path.parent.name == "tasks"]
+    pairs = [(path, task) for path in paths for task in yaml.safe_load(path.read_text())]
+    assert pairs
+    return pairs
 
 
 def module(task: dict[str, Any]) -> str:

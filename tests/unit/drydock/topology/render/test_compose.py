@@ -19,6 +19,7 @@ PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topo
 
 def projects(plan: TopologyPlan) -> dict[str, dict[str, Any]]:
     files = render(plan, topologies.variant(plan.variant), "compose", {})
+    assert files
     return {path: yaml.safe_load(text) for path, text in files.items()}
 
 

@@ -37,7 +37,9 @@ class Seen(NamedTuple):
 
 
 def files_of(plan: TopologyPlan, kind: str) -> dict[str, str]:
-    return render(plan, topologies.variant(plan.variant), kind, {})
+    texts = render(plan, topologies.variant(plan.variant), kind, {})
+    assert texts
+    return texts
 
 
 def named(replica: Replica, rank: Rank) -> str:

@@ -40,7 +40,9 @@ def templates(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def pods(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return [template for item in found.values() if "spec" in item for template in templates(item)]
+    listed = [template for item in found.values() if "spec" in item for template in templates(item)]
+    assert listed
+    return listed
 
 
 @PLANS
@@ -115,7 +117,9 @@ def test_a_server_of_several_nodes_is_a_leader_worker_set() -> None:
 
 
 def test_each_pod_of_a_server_has_a_node_of_its_own() -> None:
-    for template in templates(manifests(topologies.trio())["LeaderWorkerSet/whole"]):
+    parts = list(templates(manifests(topologies.trio())["LeaderWorkerSet/whole"]))
+    assert parts
+    for template in parts:
         affinity = template["spec"]["affinity"]
         apart = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
         assert apart["topologyKey"] == "kubernetes.io/hostname"
