@@ -66,3 +66,34 @@ def test_a_test_file_that_security_names_exists() -> None:
     named = set(re.findall(r"`([\w/]+/test_\w+\.py)`", (ROOT / "docs" / "security.md").read_text()))
     assert len(named) > 40
     assert [name for name in sorted(named) if not (ROOT / "tests" / name).is_file()] == []
+
+
+PATH = re.compile(r"`((?:[a-z_]\w*/)+[\w.-]+\.(?:py|md|yaml|toml|json|sh|j2))(?:::\w+)?`")
+"""A path of files in backticks, as pages, comments and docstrings write it."""
+FOLDERS = ("", "drydock", "entrypoints", "tests")
+"""What a path may be relative to: a table names its folder once."""
+EXAMPLES = re.compile(r"abacus|[A-Z]{4}")
+"""Paths that a reader makes, or that stand for several."""
+
+
+def list_missing_paths(text: str) -> list[str]:
+    """Return the paths in backticks that no folder of FOLDERS has."""
+    paths = [path for path in PATH.findall(text) if not EXAMPLES.search(path)]
+    return [path for path in paths if not any((ROOT / folder / path).exists() for folder in FOLDERS)]
+
+
+def test_each_path_in_backticks_exists() -> None:
+    folders = ("drydock", "entrypoints", "bench", "tests")
+    sources = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    missing = {
+        str(path.relative_to(ROOT)): list_missing_paths(path.read_text())
+        for path in (*PAGES, *sources)
+        if path != Path(__file__)
+    }
+    assert len(missing) > 500
+    assert {name: paths for name, paths in missing.items() if paths} == {}
+
+
+def test_a_path_that_does_not_exist_is_listed() -> None:
+    text = "`drydock/core/paths.py`, `core/paths.py`, `core/no_such_path.py` and `images/IMAGE/lock.json`"
+    assert list_missing_paths(text) == ["core/no_such_path.py"]
