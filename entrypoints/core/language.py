@@ -11,7 +11,7 @@ ENGLISH = "en"
 FLAG = "--lang"
 LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """The first of these variables that is set names the language (POSIX, 8.2)."""
-_PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "failures")
+_PARTS = ("checks", "findings", "settings", "roles", "caches", "recommended", "run", "failures")
 _SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
 Words = Mapping[str, str]
