@@ -52,7 +52,7 @@ from drydock.model.variant import (
     settings_of_role,
 )
 from entrypoints.core.settings_precedence import ACCELERATOR, OWN_STACK, OWN_VARIANT, STACK, VARIANT, cascade
-from entrypoints.request.roles import DECODE, PLACEHOLDERS, PREFILL, SERVE
+from entrypoints.request.roles import PLACEHOLDERS
 
 HOST = "templates/host.yaml"
 ACCELERATORS = "templates/*/accelerator.yaml"
@@ -370,7 +370,7 @@ def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> s
 
 MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
-ROLES_OF_SERVERS: tuple[Role, ...] = (SERVE, PREFILL, DECODE)
+ROLES_OF_SERVERS: tuple[Role, ...] = ("serve", "prefill", "decode")
 ROLES = "roles"
 """The table of tables by role, which is merged role by role and key by key."""
 ADDED = ("trim", "system_sources", "recommended")

@@ -102,7 +102,9 @@ class RoleSettings(Record):
 
     def __or__(self, other: RoleSettings) -> RoleSettings:
         """Return both together; the other one wins, key by key."""
-        return RoleSettings(**{name: {**getattr(self, name), **getattr(other, name)} for name in type(self).model_fields})
+        return RoleSettings(
+            **{name: {**getattr(self, name), **getattr(other, name)} for name in type(self).model_fields}
+        )
 
 
 RoleName = Literal["serve", "prefill", "decode", "split"]

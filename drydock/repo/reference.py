@@ -327,8 +327,8 @@ _CONNECTORS = """How prefill and decode servers exchange the KV cache: `--kv-tra
 decode. `kv_transfer` in `templates/` has the sources.
 
 """
-_ROLES = """What stacks set for servers of one role only: `--role`, which a topology's groups give their servers. A setting of
-yours wins. In all other images the roles differ in their connector only.
+_ROLES = """What stacks set for servers of one role only: `--role`, which a topology's groups give their servers. A
+setting of yours wins. In all other images the roles differ in their connector only.
 
 """
 

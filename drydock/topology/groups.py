@@ -98,7 +98,9 @@ class _Room:
         return tuple(self._free[node][: group.devices]) if isinstance(group.devices, int) else group.devices
 
 
-def place(topology: Topology, known: Mapping[str, Traits], devices: Mapping[str, Sequence[int]]) -> tuple[Placement, ...]:
+def place(
+    topology: Topology, known: Mapping[str, Traits], devices: Mapping[str, Sequence[int]]
+) -> tuple[Placement, ...]:
     """Choose nodes for every replica: first for the groups that name theirs, then in the file's order.
 
     `devices` are the numbers of each node's devices. Raises InputError with each group for which nodes are missing or
@@ -188,7 +190,7 @@ def findings(
     used = {node.name for each in placed for node in each.nodes}
     for name, numbers in find_idle(placed, devices).items():
         kind = "device" if len(numbers) == 1 else "devices"
-        yield finding("TOPO-001", f"a part of node {name} ({kind} {format_id_list(numbers)})")
+        yield finding("TOPO-001", f"a part of node {name} ({kind} {format_id_list(tuple(numbers))})")
     router = topology.router.node if topology.router else ""
     for node in topology.nodes:
         if node.name not in used and node.name != router:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from drydock.config.validation import failure
 from drydock.core.errors import HostError, InputError
 from drydock.model.transfer import KvTransfer
-from drydock.model.variant import Variant
+from drydock.model.variant import Role, Variant
 from drydock.run.container import BUCKETS
 from drydock.topology import groups, pd_ratio, ranks, router, transfer
 from drydock.topology.arguments import DEVICES, in_container, is_ip, relocated, without_flag
@@ -25,7 +25,7 @@ from drydock.topology.network import wires
 from drydock.topology.plan_model import Because, Rank, Replica, TopologyPlan
 from drydock.topology.ports import UsedPort, collisions
 from drydock.topology.read import Read, super_pod
-from drydock.topology.records import Goals, Role, Topology
+from drydock.topology.records import Goals, Topology
 
 
 class Images(NamedTuple):

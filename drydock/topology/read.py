@@ -136,7 +136,10 @@ def _check_devices(index: int, group: Group, document: YamlDocument) -> Iterator
         yield document.problem(("groups", index, "devices"), "found a number twice, expected each once"), ""
     if group.devices is not None and value_of(group.flags, DEVICES):
         text = f"found devices, and {DEVICES} in flags, expected one of them"
-        yield document.problem(("groups", index, "devices"), text), f"remove {DEVICES}: servers can share a node by devices"
+        yield (
+            document.problem(("groups", index, "devices"), text),
+            f"remove {DEVICES}: servers can share a node by devices",
+        )
 
 
 def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:

@@ -372,7 +372,9 @@ def _all_visible(facts: Facts) -> dict[str, Value]:
     Source: omni-infer omni/accelerators/placement/omni_planner/omni_planner.py, num_devices_per_host.
     """
     text = ",".join(str(number) for number in sorted(device.number for device in facts.devices))
-    return {VISIBLE: Value(text, f"{GUIDE} names them for each server; omni_placement counts the chips of a host in it")}
+    return {
+        VISIBLE: Value(text, f"{GUIDE} names them for each server; omni_placement counts the chips of a host in it")
+    }
 
 
 def _chunk(case: AscendCase) -> int:

@@ -75,6 +75,7 @@ def command(
 
     What a recipe sets never makes an error of a plan: first its lengths and memory are left out, then all of it.
     """
+    profile = apply_role(profile, given.role.name)
 
     def attempt(tried: UserFlags) -> ServePlan:
         return _plan(profile, facts, model, tried, drain_timeout, stall)
@@ -91,7 +92,6 @@ def _plan(
     stall: float | None,
 ) -> ServePlan:
     """Make the plan with the recipe that `given` has."""
-    profile = apply_role(profile, given.role.name)
     given, secret, exposed = guard.api_key(given)
     given, unguarded = guard.guarded(given, keyed=bool(secret or given.variable(API_KEY_VARIABLE)))
     stated = _command_line(given) | guard.stated(given) | parsers.stated(given)
@@ -145,8 +145,10 @@ def _plan(
         *loading.find_host_weights(facts, model, loaded, settled, decision.uses),
         *placement.find_distant(profile, facts, given, decision.uses),
     )
-    said = (*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model))
-    notices = (*said, *exposed, *unguarded, *spread, *roles, *of_host)
+    notices = (
+        *(*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model)),
+        *(*exposed, *unguarded, *spread, *roles, *of_host),
+    )
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0

@@ -163,7 +163,11 @@ roles:
 
 
 def test_settings_by_role_are_merged_role_by_role_and_key_by_key(write: Callable[..., Path]) -> None:
-    edits = {"templates/cpu/accelerator.yaml": ACCELERATOR + OF_ACCELERATOR, OLD_FILE: OLD + OF_OLD, NEW_FILE: NEW + OF_NEW}
+    edits = {
+        "templates/cpu/accelerator.yaml": ACCELERATOR + OF_ACCELERATOR,
+        OLD_FILE: OLD + OF_OLD,
+        NEW_FILE: NEW + OF_NEW,
+    }
     new = find(read_matrix(Project(write(**edits))), "cpu-new")
     found = {
         role: {setting.setting: (setting.value, setting.origin) for setting in own.settings}

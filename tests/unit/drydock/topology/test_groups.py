@@ -137,7 +137,11 @@ def test_a_server_on_several_nodes_has_the_first_slot_that_is_free_on_all() -> N
 @pytest.mark.parametrize(
     ("first", "second", "text"),
     [
-        (Group(name="g", devices=6), Group(name="h", devices=3), "found 0 nodes with 3 devices free (none), expected 1"),
+        (
+            Group(name="g", devices=6),
+            Group(name="h", devices=3),
+            "found 0 nodes with 3 devices free (none), expected 1",
+        ),
         (Group(name="g", devices=(0,)), Group(name="h", devices=(0, 1)), "found 0 nodes with devices 0-1 free"),
         (Group(name="g", devices=1), Group(name="h"), "found 0 free nodes (none), expected 1"),
         (Group(name="g"), Group(name="h", devices=1), "found 0 nodes with 1 device free (none), expected 1"),

@@ -30,7 +30,11 @@ DECODE = {
     "thresholds": {"shortest_context": {"value": 64, "because": "short", "source": "page 8"}},
     "files": {
         "extra.json": {
-            "content": {"ranks": "{data_parallel}", "more": ["{files}/more.json", "tp{tensor_parallel}"], "kept": "{x}"},
+            "content": {
+                "ranks": "{data_parallel}",
+                "more": ["{files}/more.json", "tp{tensor_parallel}"],
+                "kept": "{x}",
+            },
             "because": "read by a plug-in",
             "source": "page 9",
         },
@@ -40,7 +44,11 @@ DECODE = {
 
 def plan(role: str, *flags: str, own: tuple[dict[str, Any], ...] = (), env: dict[str, str] | None = None) -> ServePlan:
     given = parse_given((SMOLLM2.name, *flags, "--kv-transfer-config", "{}"), env or {})._replace(role=Role(role))
-    profile = {**PROFILE, "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *own], "roles": {"decode": DECODE}}
+    profile = {
+        **PROFILE,
+        "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *own],
+        "roles": {"decode": DECODE},
+    }
     return command.command(profile, FACTS, SMOLLM2, given)
 
 

@@ -85,7 +85,9 @@ def test_an_example_renders_with_its_own_hosts_or_says_why_not(kind: str, tmp_pa
     assert len(tables) == len(("p0", "p1", "d0", "d1", "decode over both", "global", "vllm-ascend's"))
     text = "".join(made.values())
     assert kind == "ranktable" or all(f"/dev/davinci{chip}" in text for chip in range(DEVICES))
-    assert kind == "ranktable" or {"ROLE", "/ranktables/global_ranktable_merge.json"} <= {*re.findall(r"[\w./-]+", text)}
+    assert kind == "ranktable" or {"ROLE", "/ranktables/global_ranktable_merge.json"} <= {
+        *re.findall(r"[\w./-]+", text)
+    }
 
 
 ROLES: dict[str, dict[str, str]] = {
