@@ -17,7 +17,7 @@ from drydock.topology.plan import Images, plan
 from drydock.topology.plan_model import Rank, TopologyPlan
 from drydock.topology.read import read_topology
 from tests.support.loopback import Loopback
-from tests.support.topology_files import EXAMPLES, SMOLLM2, TRIO, planned, write, write_model
+from tests.support.topology_files import EXAMPLES, SHARED, SMOLLM2, TRIO, planned, write, write_model
 
 CPU, H100 = "cpu-xeon8380-2s", "cuda-h100-8x"
 
@@ -243,21 +243,6 @@ def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
     assert not any(word.startswith("--devices") for word in rank.words), "its container has no others"
     with pytest.raises(InputError, match=r"host\.json: --devices 7-8: no device 8"):
         _plan(tmp_path, some.replace("4-5", "7-8"), H100)
-
-
-SHARED = """\
-model: Qwen/Qwen3-8B
-target: ascend9.1-a3-vllm0.23
-api_key: required
-nodes:
-  - {name: m0, address: 10.0.0.1, host: host.json}
-  - {name: m1, address: 10.0.0.2, host: host.json}
-groups:
-  - {name: prefill, role: prefill, devices: 4, replicas: 3, among: [m0]}
-  - {name: decode, role: decode, devices: [8, 9, 10, 11]}
-router: {node: m0, port: 7000}
-network: {port_base: 9000}
-"""
 
 
 def test_servers_on_one_machine_have_devices_and_ports_of_their_own(tmp_path: Path) -> None:
