@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.config.layers import MORE, merged, read_layers
-from drydock.config.matrix import ADDED, HOST, MERGED, lineage, read_stacks
+from drydock.config.matrix import ADDED, HOST, MERGED, ROLES, lineage, read_stacks
 from drydock.config.project import FILE
 from drydock.config.rows import ADDITIONS, VARIANTS, read_rows, with_more_blocks
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, locate, read_yaml
@@ -141,6 +141,12 @@ def _shaped(
         if field == ADDITIONS or isinstance(value, list):
             data[name] = value
         else:
+            if field == ROLES and isinstance(value, dict):
+                data[field] = {
+                    role: {part: {key: _Whole(each) for key, each in table.items()} for part, table in own.items()}
+                    for role, own in value.items()
+                }
+                continue
             is_table = field in _TABLES and isinstance(value, dict)
             data[field] = {key: _Whole(each) for key, each in value.items()} if is_table else _Whole(value)
     return YamlDocument(document.name, data, places)

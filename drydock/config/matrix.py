@@ -38,14 +38,21 @@ from drydock.model.variant import (
     Listed,
     Matrix,
     MatrixRow,
+    ResolvedRole,
     ResolvedSetting,
+    Role,
+    Roles,
+    RoleSettings,
     Serving,
     Stack,
     StackContents,
     Threshold,
     Variant,
+    join_roles,
+    settings_of_role,
 )
 from entrypoints.core.settings_precedence import ACCELERATOR, OWN_STACK, OWN_VARIANT, STACK, VARIANT, cascade
+from entrypoints.request.roles import PLACEHOLDERS
 
 HOST = "templates/host.yaml"
 ACCELERATORS = "templates/*/accelerator.yaml"
@@ -87,7 +94,10 @@ def _read_matrix(project: Project, _contents: tuple[tuple[Path, bytes], ...]) ->
     taken = {*matrix.variants} if not settings or settings.rows == "all" else _taken(project, settings.rows, matrix)
     return tuple(
         _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator], every).model_copy(
-            update={"settings": _settings(project, name, row, files, accelerators, document)}
+            update={
+                "settings": _settings(project, name, row, files, accelerators, document),
+                "roles": _roles(project, row, files, accelerators),
+            }
         )
         for name, row in sorted(matrix.variants.items())
         if name in taken
@@ -360,6 +370,9 @@ def _known_as(parent: str, heir: StackFile, files: Mapping[str, StackFile]) -> s
 
 MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
+ROLES_OF_SERVERS: tuple[Role, ...] = ("serve", "prefill", "decode")
+ROLES = "roles"
+"""The table of tables by role, which is merged role by role and key by key."""
 ADDED = ("trim", "system_sources", "recommended")
 """Lists that are added to what is inherited; another one replaces it, unless its key ends with +."""
 
@@ -371,6 +384,8 @@ def _merge(oldest_first: Sequence[StackFile]) -> Stack:
             value = getattr(file.stack, field)
             if field in MERGED:
                 value = {**values.get(field, {}), **value}
+            elif field == ROLES:
+                value = join_roles(values.get(field, {}), value)
             elif field in ADDED or field in file.adds:
                 value = (*values.get(field, ()), *value)
             values[field] = value
@@ -473,10 +488,25 @@ def _check_settings(
     for where, name in ((where, name) for where, settings in flags for name in settings if not name.startswith("--")):
         hint = f"write --{name.replace('_', '-')}, or move it to env"
         yield document.problem((*path, *where, name), "not a vLLM flag"), hint
+    yield from _check_roles(path, {} if isinstance(holder, MatrixRow) else holder.roles, document)
     for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
+
+
+def _check_roles(path: KeyPath, roles: Roles, document: YamlDocument) -> Iterator[Problem]:
+    """Check the names of each role's flags and variables, and what its texts name in braces."""
+    for role, own in roles.items():
+        where = (*path, ROLES, role)
+        for name in (name for name in own.serve if not name.startswith("--")):
+            hint = f"write --{name.replace('_', '-')}, or move it to env"
+            yield document.problem((*where, "serve", name), "not a vLLM flag"), hint
+        for name in (name for name in own.env if not name.isidentifier()):
+            yield document.problem((*where, "env", name), "not an environment variable"), "flags belong in serve"
+        texts = (str(item) for item in (*(setting.value for setting in own.settings.values()), *own.files.values()))
+        for name in sorted({name for text in texts for name in re.findall(r"\{([a-z_]+)\}", text)} - {*PLACEHOLDERS}):
+            yield document.problem(where, f"unknown name {{{name}}}"), nearest(name, PLACEHOLDERS)
 
 
 def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -> Iterator[Problem]:
@@ -687,10 +717,33 @@ def _settings(
         *_divided(_stated(stack), STACK, OWN_STACK, is_own_stack),
         *_divided(_stated(row), VARIANT, OWN_VARIANT, is_own_row),
     )
+    return _resolved(layers)
+
+
+def _resolved(layers: Iterable[tuple[str, Mapping[str, Setting]]]) -> tuple[ResolvedSetting, ...]:
+    """Return each setting of the strongest layer that has it."""
     return tuple(
         ResolvedSetting(setting=setting, origin=choice.origin, **dict(choice.value))
         for setting, choice in sorted(cascade(layers).items())
     )
+
+
+def _roles(
+    project: Project, row: MatrixRow, files: Mapping[str, StackFile], accelerators: Mapping[str, Accelerator]
+) -> dict[Role, ResolvedRole]:
+    """Return what servers of each role get. What a project wrote has an origin of its own, as in `_settings`."""
+    line, _ = lineage(row.stack, files)
+    of_accelerator = accelerators[files[row.stack].accelerator].roles
+    of_stack = _merge([files[it] for it in reversed(line)]).roles
+    resolved: dict[Role, ResolvedRole] = {}
+    for role in ROLES_OF_SERVERS:
+        own, inherited = settings_of_role(of_stack, role), settings_of_role(of_accelerator, role)
+        is_own = functools.partial(_is_in_own_role, project, [files[it] for it in line], role)
+        layers = ((ACCELERATOR, inherited.settings), *_divided(own.settings, STACK, OWN_STACK, is_own))
+        both = inherited | own
+        if both != RoleSettings():
+            resolved[role] = ResolvedRole(settings=_resolved(layers), thresholds=both.thresholds, files=both.files)
+    return resolved
 
 
 def _stated(holder: Accelerator | Stack | MatrixRow) -> dict[str, Setting]:
@@ -708,6 +761,12 @@ def _divided(
 def _is_in_own_stack(project: Project, nearest_first: Sequence[StackFile], setting: str) -> bool:
     """Return whether the nearest stack that has a setting is a project's, and not drydock's."""
     holders = (file for file in nearest_first if setting in file.stack.env or setting in file.stack.serve)
+    return bool(project.below) and next(holders).layer != LOWEST
+
+
+def _is_in_own_role(project: Project, nearest_first: Sequence[StackFile], role: Role, setting: str) -> bool:
+    """Return whether the nearest stack that has a setting of a role is a project's, and not drydock's."""
+    holders = (file for file in nearest_first if setting in settings_of_role(file.stack.roles, role).settings)
     return bool(project.below) and next(holders).layer != LOWEST
 
 

@@ -57,6 +57,7 @@ Filename = Annotated[
         "a file name of letters, digits and . _ + ~ ! @ = - that begins with a letter or digit",
     ),
 ]
+FileName = Annotated[str, _text(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$", "the name of a file, without a folder")]
 FilenameGlob = Annotated[
     str,
     _text(r"^[A-Za-z0-9_*?\[][A-Za-z0-9._+~!@=*?\[\]-]*$", "a file name, or a pattern of one with * ? [ ]"),

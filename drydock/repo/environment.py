@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from drydock.model.variant import Variant
+from drydock.model.variant import ResolvedSetting, Variant
 from drydock.repo.ci.variables import GROUPS
 from drydock.repo.markdown import accelerators, each_once, table
 
@@ -150,14 +150,25 @@ def _names(names: Iterable[str]) -> str:
 def _set(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]]:
     settings = (
         (
-            ((item.setting, item.value, item.because),) * 2
-            for item in variant.settings
+            ((item.setting, item.value, because),) * 2
+            for item, because in _stated(variant)
             if not item.setting.startswith("-")
         )
         for variant in variants
     )
     for (name, value, because), holders in sorted(each_once(settings), key=lambda found: found[0][0]):
         yield f"`{name}`", f"`{value}`", accelerators(variants, holders), because
+
+
+def _stated(variant: Variant) -> Iterator[tuple[ResolvedSetting, str]]:
+    """Yield each setting with its reason, which names the role that has it; those of two roles once."""
+    yield from ((item, item.because) for item in variant.settings)
+    of_roles: dict[str, tuple[ResolvedSetting, list[str]]] = {}
+    for role, own in variant.roles.items():
+        for item in own.settings:
+            of_roles.setdefault(item.model_dump_json(), (item, []))[1].append(role)
+    for item, roles in of_roles.values():
+        yield item, f"{' and '.join(roles)}: {item.because}"
 
 
 def _known(variants: Sequence[Variant]) -> Iterator[tuple[str, ...]]:

@@ -327,12 +327,17 @@ _CONNECTORS = """How prefill and decode servers exchange the KV cache: `--kv-tra
 decode. `kv_transfer` in `templates/` has the sources.
 
 """
+_ROLES = """What stacks set for servers of one role only: `--role`, which a topology's groups give their servers. A
+setting of yours wins. In all other images the roles differ in their connector only.
+
+"""
 
 
 def topology(variants: Sequence[Variant]) -> str:
-    """Return the page of topologies: connectors, findings."""
+    """Return the page of topologies: connectors, settings of roles, findings."""
     parts = {
         "Connectors": _CONNECTORS + topology_tables.connectors(variants),
+        "Roles": _ROLES + topology_tables.roles(variants),
         "Findings": "".join(topology_tables.findings()),
     }
     return _TOPOLOGY + "".join(f"\n## {heading}\n\n{text}" for heading, text in parts.items())

@@ -1,4 +1,4 @@
-"""The parts of docs/reference/topology.md: connectors, findings. Pure."""
+"""The parts of docs/reference/topology.md: connectors, settings of roles, findings. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from drydock.core.files import compact
 from drydock.model.topology_findings import FINDINGS
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
+from drydock.repo.markdown import table
 
 Row = tuple[str, ...]
 
@@ -45,6 +46,24 @@ def _connector(transfer: KvTransfer, images: str) -> str:
     )
     unproven = f" Not shown: {transfer.unproven}." if transfer.unproven else ""
     return f"- {images}: {transfer.because}{unproven}\n    - {'; '.join(filter(None, parts))}\n"
+
+
+def roles(variants: Sequence[Variant]) -> str:
+    """Return what stacks set for servers by role: each setting once, with the images and the roles that have it."""
+    found: dict[tuple[str, ...], tuple[dict[str, Variant], dict[str, None]]] = {}
+    for variant in variants:
+        for role, own in variant.roles.items():
+            for item in own.settings:
+                value = str(item.value).lower() if isinstance(item.value, bool) else str(item.value)
+                key = (variant.accelerator, item.setting, value, item.because, item.source)
+                images, names = found.setdefault(key, ({}, {}))
+                images[variant.id] = variant
+                names[role] = None
+    rows = (
+        (_images(variants, [*images.values()]), ", ".join(names), f"`{setting}`", f"`{value}`", because, source)
+        for (_, setting, value, because, source), (images, names) in sorted(found.items(), key=lambda each: each[0])
+    )
+    return table(("images", "roles", "setting", "value", "why", "source"), rows)
 
 
 def findings() -> Iterator[str]:

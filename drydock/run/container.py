@@ -482,7 +482,8 @@ def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Itera
 
 def known(variant: Variant) -> user_options.KnownVariables:
     """Return the variables that mean something in this container."""
-    own, settings = variant.variables, (item.setting for item in variant.settings)
+    own, of_roles = variant.variables, (item for role in variant.roles.values() for item in role.settings)
+    settings = (item.setting for item in (*variant.settings, *of_roles))
     names = (*own.documented, *own.devices, *variant.run.env, *variant.caches, *settings)
     return user_options.KnownVariables(names, ("DRYDOCK_", *own.shown, *own.compiling, *own.not_compiling))
 

@@ -16,6 +16,7 @@ from drydock.run.container import BUCKETS, parse_numbers
 from drydock.topology.ports import HIGHEST
 from drydock.topology.records import Goals, Group
 
+DEVICES = "--devices"
 INTENTS = {"input": "--input-range", "output": "--output-range"}
 
 _NAME = re.compile(
@@ -83,12 +84,23 @@ def goal_words(goals: Goals, group: Group) -> dict[str, str]:
     return found | ({"--optimize": goals.optimize} if goals.optimize else {})
 
 
+def without_flag(words: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return words without a flag and its values: `--devices 4-5` and `--devices=4-5` alike."""
+    kept: list[str] = []
+    is_value = False
+    for word in words:
+        if not is_value and word.partition("=")[0] != name:
+            kept.append(word)
+        is_value = not is_value and word == name
+    return tuple(kept)
+
+
 def user_devices(group: Group, there: Sequence[int]) -> tuple[int, ...]:
     """Return the devices of a node that a group uses: those of --devices, which its plan checks, or all.
 
     Raises InputError.
     """
-    text = _flag(group, "--devices")
+    text = _flag(group, DEVICES)
     if text and not there:
         raise InputError(f"group {group.name}: --devices {text}: its nodes have no devices", hint="remove it")
     return parse_numbers(text) if text else tuple(there)

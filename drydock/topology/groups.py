@@ -15,6 +15,8 @@ from drydock.model.names import UNSEEN
 from drydock.topology.findings import finding
 from drydock.topology.plan_model import Because
 from drydock.topology.records import Group, Node, Topology
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.text import counted
 
 Facts = Mapping[str, Any]
 """What `facts` prints: entrypoints/core/records.py, Facts."""
@@ -33,6 +35,10 @@ class Placement(NamedTuple):
     number: int
     nodes: tuple[Node, ...]
     because: Because
+    devices: tuple[tuple[int, ...], ...] = ()
+    """Numbers of its devices on each node, if the group says which or how many; else it has the nodes for itself."""
+    slot: int = 0
+    """Which of the servers that share a node it is, from 0. Each slot has ports of its own."""
 
 
 def traits(facts: Facts, super_pod: str = "") -> Traits:
@@ -61,27 +67,72 @@ def differences(first: Traits, second: Traits) -> str:
     return ", ".join(f"{name} {second.get(name, 'unknown')} instead of {first.get(name, 'unknown')}" for name in names)
 
 
-def place(topology: Topology, known: Mapping[str, Traits]) -> tuple[Placement, ...]:
+class _Room:
+    """What the nodes still have for further servers."""
+
+    def __init__(self, devices: Mapping[str, Sequence[int]]) -> None:
+        self._free = {node: [*numbers] for node, numbers in devices.items()}
+        self._slots: dict[str, set[int]] = {node: set() for node in devices}
+
+    def fits(self, group: Group, node: str) -> bool:
+        """Return whether a node has what one rank of a group takes."""
+        if group.devices is None:
+            return not self._slots[node]
+        if isinstance(group.devices, int):
+            return len(self._free[node]) >= group.devices
+        return {*group.devices} <= {*self._free[node]}
+
+    def take(self, group: Group, nodes: Sequence[Node]) -> tuple[tuple[tuple[int, ...], ...], int]:
+        """Take the devices of a server; return those of each node, and the slot."""
+        taken = tuple(self._numbers(group, node.name) for node in nodes)
+        used = {slot for node in nodes for slot in self._slots[node.name]}
+        slot = next(number for number in range(len(used) + 1) if number not in used)
+        for node, numbers in zip(nodes, taken, strict=True):
+            self._slots[node.name].add(slot)
+            self._free[node.name] = [number for number in self._free[node.name] if number not in numbers]
+        return () if group.devices is None else taken, slot
+
+    def _numbers(self, group: Group, node: str) -> tuple[int, ...]:
+        if group.devices is None:
+            return tuple(self._free[node])
+        return tuple(self._free[node][: group.devices]) if isinstance(group.devices, int) else group.devices
+
+
+def place(
+    topology: Topology, known: Mapping[str, Traits], devices: Mapping[str, Sequence[int]]
+) -> tuple[Placement, ...]:
     """Choose nodes for every replica: first for the groups that name theirs, then in the file's order.
 
-    Raises InputError with each group for which nodes are missing or unlike.
+    `devices` are the numbers of each node's devices. Raises InputError with each group for which nodes are missing or
+    unlike.
     """
-    free = list(topology.nodes)
+    room = _Room(devices)
     problems: list[Problem] = []
     placed: dict[str, list[Placement]] = {}
     for group in sorted(topology.groups, key=lambda each: not each.on):
         placed[group.name] = []
         for number in range(group.replicas):
-            allowed = [node for node in free if not group.on or node.name in group.on]
+            named = [node for node in topology.nodes if not group.on or node.name in group.on]
+            allowed = [node for node in named if room.fits(group, node.name)]
             nodes = _alike(allowed, group.nodes, known)
             if not nodes:
                 problems.append(_missing(group, number, allowed, known))
                 break
-            free = [node for node in free if node not in nodes]
-            placed[group.name].append(Placement(group, number, nodes, _because(nodes, allowed, known)))
+            taken, slot = room.take(group, nodes)
+            placed[group.name].append(Placement(group, number, nodes, _because(nodes, allowed, known), taken, slot))
     if problems:
         raise failure(problems)
     return tuple(each for group in topology.groups for each in placed[group.name])
+
+
+def find_idle(placed: Sequence[Placement], devices: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """Return the devices that no server has, of the nodes on which servers have some."""
+    used: dict[str, set[int]] = {}
+    for placement in placed:
+        for node, numbers in zip(placement.nodes, placement.devices, strict=False):
+            used.setdefault(node.name, set()).update(numbers)
+    idle = {node: [number for number in devices[node] if number not in numbers] for node, numbers in used.items()}
+    return {node: numbers for node, numbers in idle.items() if numbers}
 
 
 def _alike(allowed: Sequence[Node], count: int, known: Mapping[str, Traits]) -> tuple[Node, ...]:
@@ -97,12 +148,21 @@ def _missing(group: Group, number: int, allowed: Sequence[Node], known: Mapping[
     where = f"group {group.name}, replica {number}: found"
     if len(allowed) < group.nodes:
         left = ", ".join(node.name for node in allowed) or "none"
-        text = f"{where} {len(allowed)} free nodes ({left}), expected {group.nodes}; a node runs one rank"
-        return text, "add nodes, or reduce replicas or nodes"
+        if group.devices is None:
+            what, hint = "free nodes", "add nodes, reduce replicas or nodes, or let servers share a node: `devices`"
+        else:
+            what, hint = f"nodes with {_devices_text(group)} free", "add nodes, or reduce replicas, nodes or devices"
+        return f"{where} {len(allowed)} {what} ({left}), expected {group.nodes}", hint
     first = allowed[0]
     unlike = [f"{node.name}: {_unlike(first, node, known)}" for node in allowed[1:]]
     text = f"{where} no {group.nodes} nodes that are alike; compared with {first.name}: {'; '.join(unlike)}"
     return text, "make the nodes alike, or use one node for each replica"
+
+
+def _devices_text(group: Group) -> str:
+    if isinstance(group.devices, int):
+        return counted(group.devices, "device")
+    return f"devices {format_id_list(group.devices or ())}"
 
 
 def _unlike(first: Node, node: Node, known: Mapping[str, Traits]) -> str:
@@ -123,9 +183,14 @@ def _because(nodes: Sequence[Node], allowed: Sequence[Node], known: Mapping[str,
     )
 
 
-def findings(topology: Topology, placed: Sequence[Placement], known: Mapping[str, Traits]) -> Iterator[str]:
-    """Yield nodes that run nothing, and groups whose replicas differ."""
+def findings(
+    topology: Topology, placed: Sequence[Placement], known: Mapping[str, Traits], devices: Mapping[str, Sequence[int]]
+) -> Iterator[str]:
+    """Yield nodes and devices that run nothing, and groups whose replicas differ."""
     used = {node.name for each in placed for node in each.nodes}
+    for name, numbers in find_idle(placed, devices).items():
+        kind = "device" if len(numbers) == 1 else "devices"
+        yield finding("TOPO-001", f"a part of node {name} ({kind} {format_id_list(tuple(numbers))})")
     router = topology.router.node if topology.router else ""
     for node in topology.nodes:
         if node.name not in used and node.name != router:

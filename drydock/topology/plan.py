@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from drydock.config.validation import failure
 from drydock.core.errors import HostError, InputError
 from drydock.model.transfer import KvTransfer
-from drydock.model.variant import Variant
+from drydock.model.variant import Role, Variant
 from drydock.run.container import BUCKETS
 from drydock.topology import groups, pd_ratio, ranks, router, transfer
-from drydock.topology.arguments import in_container, is_ip, relocated
+from drydock.topology.arguments import DEVICES, in_container, is_ip, relocated, without_flag
 from drydock.topology.entrypoint_client import Ask, Asked
 from drydock.topology.findings import finding
 from drydock.topology.groups import Placement, Traits
@@ -47,13 +47,14 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     moved = transfer.checked(variant, topology.groups)
     facts = _facts(read, variant, ask)
     known = {name: groups.traits(found, super_pod(read.hosts[name])) for name, found in facts.items()}
-    placed = groups.place(topology, known)
+    devices = {name: [device["number"] for device in found["devices"]] for name, found in facts.items()}
+    placed = groups.place(topology, known, devices)
     _check_addresses(placed, moved)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
     context = ranks.Context(read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed)
     context = context._replace(shapes=_shapes(context, placed, ask))
-    context = context._replace(ports=ranks.allocated(context))
+    context = context._replace(slots=ranks.allocated(context))
     replicas, cached = _replicas(context, placed, ask)
     _check_ports(topology, replicas)
     return TopologyPlan(
@@ -95,12 +96,11 @@ def _facts(read: Read, variant: Variant, ask: Ask) -> dict[str, Any]:
 
 
 def _shapes(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> dict[str, ranks.Shape]:
-    """Ask for the first rank of each group, without what depends on the answer."""
+    """Ask for the first rank of each group, without what depends on the answer: the context has no shapes yet."""
     first = [each for each in placed if each.number == 0]
-    bare = context._replace(transfer=None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        plans = list(pool.map(lambda each: _ask(ask, bare, each, 0), first))
-    counts = (len(ranks.devices(each.group, context.facts[each.nodes[0].name])) for each in first)
+        plans = list(pool.map(lambda each: _ask(ask, context, each, 0), first))
+    counts = (len(ranks.devices(each, 0, context.facts[each.nodes[0].name])) for each in first)
     shapes = map(ranks.shape_of, plans, counts)
     return {each.group.name: shape for each, shape in zip(first, shapes, strict=True)}
 
@@ -120,7 +120,7 @@ def _question(context: ranks.Context, placement: Placement, rank: int) -> Asked:
     return Asked(
         context.read.hosts[node.name],
         context.model,
-        _words(context, placement, rank, context.model),
+        (*_words(context, placement, rank, context.model), *ranks.chosen_devices(placement, rank)),
         ranks.environment(context, placement, node),
     )
 
@@ -153,7 +153,7 @@ def _replicas(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> 
     for placement in placed:
         own = [plans[id(placement), rank] for rank in range(len(placement.nodes))]
         commands = tuple(_rank(context, placement, rank, each) for rank, each in enumerate(own))
-        reasons = (placement.because, *_decisions(context, own[0]))
+        reasons = (placement.because, *_decisions(context, placement.group.role, own[0]))
         replicas.append(
             Replica(
                 group=placement.group.name,
@@ -173,10 +173,10 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
         node=node.name,
         address=node.address,
         rank=rank,
-        devices=ranks.devices(placement.group, context.facts[node.name]),
+        devices=ranks.devices(placement, rank, context.facts[node.name]),
         architecture=ranks.architecture(context.facts[node.name]),
         argv=argv,
-        words=("serve", model, *_words(context, placement, rank, model)),
+        words=("serve", model, *without_flag(_words(context, placement, rank, model), DEVICES)),
         env=dict(sorted(ranks.environment(context, placement, node).items())),
         ports=ranks.listens(context, placement, rank, argv),
         before=tuple(tuple(words) for words in found["before"]),
@@ -188,7 +188,10 @@ def _on_the_node(context: ranks.Context, text: str) -> str:
     return relocated(text, context.model, in_container(context.topology.model))
 
 
-def _decisions(context: ranks.Context, found: Mapping[str, Any]) -> list[Because]:
+def _decisions(context: ranks.Context, role: Role, found: Mapping[str, Any]) -> list[Because]:
+    """Return the reasons of what was decided, and of what the stack sets for the role."""
+    roles = context.variant.roles
+    of_role = {item.setting: item.origin for item in roles[role].settings} if role in roles else {}
     return [
         Because(
             setting=reason["setting"],
@@ -197,7 +200,7 @@ def _decisions(context: ranks.Context, found: Mapping[str, Any]) -> list[Because
             instead=tuple(reason["instead"]),
         )
         for reason in found["reasons"]
-        if reason["origin"] == "decision"
+        if reason["origin"] in ("decision", of_role.get(reason["setting"]))
     ]
 
 
@@ -213,9 +216,12 @@ def _reasons(context: ranks.Context) -> Iterable[Because]:
         yield Because(setting="prefill:decode", value=count, because=_ratio(topology.goals))
     if context.wires.used:
         yield Because(setting="interface", value=context.wires.shown, because=context.wires.because)
-    ports = ", ".join(f"{purpose} {port}" for purpose, port in context.ports.items())
     same = "the same on every node, as some of them are in the key of vLLM's compile cache"
-    yield Because(setting="ports", value=ports, because=f"from network.port_base {topology.network.port_base}; {same}")
+    base = f"from network.port_base {topology.network.port_base}"
+    for slot, own in sorted(context.slots.items()):
+        ports = ", ".join(f"{purpose} {port}" for purpose, port in own.items())
+        because = f"{base}; {same}" if slot == 0 else f"{base}; of server {slot + 1} on a node with several"
+        yield Because(setting="ports", value=ports, because=because)
 
 
 def _ratio(goals: Goals) -> str:
@@ -227,7 +233,8 @@ def _ratio(goals: Goals) -> str:
 
 def _findings(context: ranks.Context, placed: Sequence[Placement], known: Mapping[str, Traits]) -> Iterable[str]:
     topology = context.topology
-    yield from groups.findings(topology, placed, known)
+    devices = {name: [device["number"] for device in found["devices"]] for name, found in context.facts.items()}
+    yield from groups.findings(topology, placed, known, devices)
     yield from pd_ratio.findings(topology.goals, topology.groups)
     if context.transfer:
         yield from transfer.findings(context.transfer, context.variant)
@@ -248,7 +255,7 @@ def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) ->
                 if each["severity"] in ("WARN", "FAIL", "UNKNOWN") and each["id"] not in _OF_ONE_HOST | _RENDERED:
                     text = f"{each['id']}: {each['severity']}: {each['text']} Found: {each['found']}"
                     nodes.setdefault(text, []).append(node.name)
-    yield from (f"{text}, on {', '.join(names)}" for text, names in nodes.items())
+    yield from (f"{text}, on {', '.join(dict.fromkeys(names))}" for text, names in nodes.items())
 
 
 _OF_ONE_HOST = frozenset({"PLAN-092", "PLAN-120", "PLAN-121", "PLAN-122"})

@@ -14,7 +14,8 @@ from drydock.core.errors import InputError
 from drydock.core.files import parse_json, read_bounded
 from drydock.model.names import OneLine
 from drydock.model.record import Count, Identifier, Record
-from drydock.topology.records import ApiKey, Port, Role
+from drydock.model.variant import Role
+from drydock.topology.records import ApiKey, Port
 
 PLAN_AT_MOST = 64 << 20
 """Bytes of a plan as JSON; a thousand ranks have half of that."""

@@ -10,7 +10,7 @@ from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
 from drydock.run.access import HOST_FLAG
 from drydock.topology import transfer
-from drydock.topology.arguments import goal_words, is_ip, served_name, user_devices, user_number
+from drydock.topology.arguments import DEVICES, goal_words, is_ip, served_name, user_devices, user_number
 from drydock.topology.groups import Placement
 from drydock.topology.network import Wires
 from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RAY_WORKERS, RPC, STATUS, Need, allocate, numbered
@@ -47,9 +47,16 @@ def architecture(facts: Mapping[str, Any]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def devices(group: Group, facts: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the numbers of the devices that a group uses on a node."""
-    return user_devices(group, [device["number"] for device in facts["devices"]])
+def devices(placement: Placement, rank: int, facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the numbers of the devices that a rank has on its node. Raises InputError."""
+    if placement.devices:
+        return placement.devices[rank]
+    return user_devices(placement.group, [device["number"] for device in facts["devices"]])
+
+
+def chosen_devices(placement: Placement, rank: int) -> tuple[str, ...]:
+    """Return the words that name a rank's devices when its node's record shows all; a container has only its own."""
+    return (DEVICES, ",".join(map(str, placement.devices[rank]))) if placement.devices else ()
 
 
 def shape_of(found: Mapping[str, Any], count: int) -> Shape:
@@ -77,8 +84,8 @@ class Context(NamedTuple):
     wires: Wires
     shapes: Mapping[str, Shape]
     """Group → shape."""
-    ports: Mapping[str, int]
-    """Purpose → first port."""
+    slots: Mapping[int, Mapping[str, int]]
+    """Slot of servers that share a node → purpose → first port."""
     placed: Sequence[Placement] = ()
     """Every server."""
 
@@ -96,17 +103,28 @@ def words(context: Context, placement: Placement, rank: int) -> tuple[str, ...]:
     group = placement.group
     own = {"--served-model-name": served_name(context.topology.model)}
     own |= {HOST_FLAG: address} if is_ip(address := placement.nodes[rank].address) else {}
-    own |= {FLAGS[purpose]: str(context.ports[purpose]) for purpose in (API, STATUS) if purpose in context.ports}
+    ports = context.slots.get(placement.slot, {})
+    own |= {FLAGS[purpose]: str(ports[purpose]) for purpose in (API, STATUS) if purpose in ports}
     own |= goal_words(context.topology.goals, group)
     if len(placement.nodes) > 1:
         own |= _across(context, placement, rank)
     if context.transfer:
         own["--role"] = group.role
         own |= transfer.flags(context.transfer)
-        lease = transfer.lease(context.shapes[each.name].stall for each in context.topology.groups)
-        own[transfer.CONFIG] = transfer.config(context.transfer, group.role, _names(context, placement), lease)
+        own[transfer.CONFIG] = _connector(context, placement)
     kept = {name: value for name, value in own.items() if name not in _named(group.flags)}
     return (*(word for pair in kept.items() for word in pair), *group.flags)
+
+
+def _connector(context: Context, placement: Placement) -> str:
+    """Return the JSON of the connector; before the shapes are known, only what does not depend on them."""
+    moved, role = context.transfer, placement.group.role
+    if moved is None:
+        return ""
+    if not context.shapes:
+        return transfer.config(moved.model_copy(update={"config": {}}), role, {}, 0)
+    lease = transfer.lease(context.shapes[each.name].stall for each in context.topology.groups)
+    return transfer.config(moved, role, _names(context, placement), lease)
 
 
 def _named(flags: Iterable[str]) -> set[str]:
@@ -121,9 +139,9 @@ def _across(context: Context, placement: Placement, rank: int) -> dict[str, str]
         "--master-addr": placement.nodes[0].address,
     }
     if shape and shape.meets:
-        words[FLAGS[MASTER]] = str(context.ports[MASTER])
+        words[FLAGS[MASTER]] = str(context.slots[placement.slot][MASTER])
     if shape and shape.distributes:
-        words[FLAGS[RPC]] = str(context.ports[RPC])
+        words[FLAGS[RPC]] = str(context.slots[placement.slot][RPC])
     return words
 
 
@@ -138,7 +156,7 @@ def _names(context: Context, placement: Placement) -> dict[str, int | str]:
         names |= {f"{role}_tp": shape.tensor, f"{role}_dp": shape.data}
     decoding = (each.nodes for each in context.placed if each.group.role == "decode")
     names["decode_addresses"] = ";".join(",".join(node.address for node in nodes) for nodes in decoding)
-    ports = {purpose: _own_port(context, placement.group, purpose) for purpose in _kv_ports(context)}
+    ports = {purpose: _own_port(context, placement, purpose) for purpose in _kv_ports(context)}
     return {**names, **ports}
 
 
@@ -159,10 +177,11 @@ def environment(context: Context, placement: Placement, node: Node) -> dict[str,
     if moved or len(placement.nodes) > 1:
         env |= context.wires.variables(node.name)
         env |= {"VLLM_HOST_IP": node.address} if is_ip(node.address) else {}
-    if moved:
+    if moved and context.shapes:
         env |= transfer.environment(moved, _names(context, placement))
         env |= dict.fromkeys(moved.address, node.address) if is_ip(node.address) else {}
-        env |= {port.variable: str(context.ports[purpose]) for purpose, port in moved.ports.items() if port.variable}
+        ports = context.slots[placement.slot]
+        env |= {port.variable: str(ports[purpose]) for purpose, port in moved.ports.items() if port.variable}
     return env | {name: _text(value) for name, value in placement.group.env.items()}
 
 
@@ -177,8 +196,8 @@ def _kv_ports(context: Context) -> tuple[str, ...]:
     return tuple(context.transfer.ports) if context.transfer else ()
 
 
-def allocated(context: Context) -> dict[str, int]:
-    """Return the first port of each purpose, around the router's, Ray's and those that the user sets.
+def allocated(context: Context) -> dict[int, dict[str, int]]:
+    """Return the first port of each purpose for each slot, around the router's, Ray's and those that the user sets.
 
     Raises InputError.
     """
@@ -193,8 +212,22 @@ def allocated(context: Context) -> dict[str, int]:
                 text = f"{need.purpose} from {fixed}: {need.length} ports in a row end above {HIGHEST}"
                 raise InputError(f"group {group.name}: {text}", hint="set a lower one, or none: the plan has ports")
             taken += [fixed] if fixed else []
-    every = [need for group in topology.groups for need in _needs(context, group)]
-    return allocate(every, topology.network.port_base, taken)
+    slots: dict[int, dict[str, int]] = {}
+    for slot in sorted({placement.slot for placement in context.placed}):
+        own = dict.fromkeys(placement.group.name for placement in context.placed if placement.slot == slot)
+        needs = [need for group in topology.groups if group.name in own for need in _needs(context, group)]
+        slots[slot] = allocate(needs, topology.network.port_base, taken)
+        lengths = _lengths(needs)
+        taken += [port for name, first in slots[slot].items() for port in range(first, first + lengths[name])]
+    return slots
+
+
+def _lengths(needs: Iterable[Need]) -> dict[str, int]:
+    """Return purpose → ports in a row."""
+    lengths: dict[str, int] = {}
+    for need in needs:
+        lengths[need.purpose] = max(need.length, lengths.get(need.purpose, 0))
+    return lengths
 
 
 def _needs(context: Context, group: Group) -> list[Need]:
@@ -215,8 +248,8 @@ def _fixed(context: Context, group: Group, purpose: str) -> int:
     return user_number(group, name) if name else 0
 
 
-def _own_port(context: Context, group: Group, purpose: str) -> int:
-    return _fixed(context, group, purpose) or context.ports[purpose]
+def _own_port(context: Context, placement: Placement, purpose: str) -> int:
+    return _fixed(context, placement.group, purpose) or context.slots[placement.slot][purpose]
 
 
 def _numbers(context: Context, need: Need, shape: Shape, rank: int) -> range:
@@ -234,14 +267,14 @@ def listens(context: Context, placement: Placement, rank: int, argv: Sequence[st
     """Return the ports that a rank listens on."""
     group, shape = placement.group, context.shapes[placement.group.name]
     answers = "--headless" not in argv and any(word.partition("=")[0] == FLAGS[API] for word in argv)
-    found = {API: _own_port(context, group, API)} if answers else {}
-    found[STATUS] = _own_port(context, group, STATUS)
+    found = {API: _own_port(context, placement, API)} if answers else {}
+    found[STATUS] = _own_port(context, placement, STATUS)
     if rank == 0:
         found |= {RAY: shape.ray} if shape.ray else {}
-        found |= {MASTER: _own_port(context, group, MASTER)} if shape.meets else {}
-        found |= {RPC: _own_port(context, group, RPC)} if shape.distributes else {}
+        found |= {MASTER: _own_port(context, placement, MASTER)} if shape.meets else {}
+        found |= {RPC: _own_port(context, placement, RPC)} if shape.distributes else {}
     for need in _needs(context, group):
         if need.purpose in _kv_ports(context):
-            first = _own_port(context, group, need.purpose)
+            first = _own_port(context, placement, need.purpose)
             found |= numbered(need.purpose, first, _numbers(context, need, shape, rank))
     return found

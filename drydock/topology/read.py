@@ -16,7 +16,7 @@ from drydock.run.access import HOST_FLAG, exposed, value_of
 from drydock.run.container import check_bucket
 from drydock.run.entrypoint import PROFILE
 from drydock.run.user_options import is_secret_value
-from drydock.topology.arguments import wanted_address
+from drydock.topology.arguments import DEVICES, wanted_address
 from drydock.topology.records import Group, Topology
 from entrypoints.core.redact import is_secret, redact_argv
 
@@ -126,7 +126,20 @@ def _check_groups(topology: Topology, document: YamlDocument) -> Iterator[Proble
                 yield document.problem(where, f"unknown node {name!r}"), nearest(name, known)
         for place, name in _again(group.on):
             yield document.problem(("groups", index, "among", place), f"duplicate node {name!r}"), ""
+        yield from _check_devices(index, group, document)
         yield from _check_fixed(index, group, document)
+
+
+def _check_devices(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:
+    """Check that a group's devices are named once, and in one place."""
+    if isinstance(group.devices, tuple) and len({*group.devices}) < len(group.devices):
+        yield document.problem(("groups", index, "devices"), "found a number twice, expected each once"), ""
+    if group.devices is not None and value_of(group.flags, DEVICES):
+        text = f"found devices, and {DEVICES} in flags, expected one of them"
+        yield (
+            document.problem(("groups", index, "devices"), text),
+            f"remove {DEVICES}: servers can share a node by devices",
+        )
 
 
 def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:

@@ -23,6 +23,7 @@ from drydock.topology.plan import Images, plan
 from drydock.topology.plan_model import Because, Rank, TopologyPlan, read_plan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Topology
+from entrypoints.core.parse import format_id_list
 
 ROUTER = "router"
 """The target of the router's image."""
@@ -148,7 +149,8 @@ def _lines(made: TopologyPlan) -> Iterator[str]:
 
 def _rank_lines(rank: Rank) -> Iterator[str]:
     ports = ", ".join(f"{purpose} {port}" for purpose, port in rank.ports.items())
-    yield f"  rank {rank.rank} on {rank.node} ({rank.address}), ports: {ports}"
+    devices = f", devices: {format_id_list(rank.devices)}" if rank.devices else ""
+    yield f"  rank {rank.rank} on {rank.node} ({rank.address}){devices}, ports: {ports}"
     env = " ".join(f"{name}={shlex.quote(value)}" for name, value in rank.env.items())
     for words in (*rank.before, rank.argv):
         yield f"    {env} {shlex.join(words)}".rstrip()

@@ -36,6 +36,10 @@ def in_language(profile: dict[str, Any], asked: str, env: Mapping[str, str]) -> 
         raise EntrypointError(USAGE, f"{FLAG} {asked}: this image does not speak it", f"write {FLAG} {names}")
     words = known.get(asked or locale_language(env)) or {}
     parts = {name: _translated(profile[name], words) for name in _PARTS if name in profile}
+    if words and "roles" in profile:
+        parts["roles"] = {
+            role: {**own, "settings": _translated(own["settings"], words)} for role, own in profile["roles"].items()
+        }
     return {**profile, **parts, "words": words} if words else profile
 
 

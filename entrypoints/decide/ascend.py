@@ -1,4 +1,4 @@
-"""vLLM on Ascend: chips, parallelism, HCCL, task queue, binding, graphs; omni-infer's mixed deployment. Pure.
+"""vLLM on Ascend: chips, parallelism, HCCL, task queue, binding, graphs; omni-infer's mixed and split deployment. Pure.
 
 Sources: vllm-ascend's platform.py, cpu_binding.py and docs at 0.11, 0.18 and 0.23.
 """
@@ -41,8 +41,15 @@ TUNING = "vllm-ascend docs, optimization and tuning"
 GUIDE = "omni-infer's guide"
 PROFILES = "VLLM_TORCH_PROFILER_DIR"
 
-_MIXED = "architectures_mixed"
-"""A threshold of omni-infer's stacks only: the models that its mixed deployment serves."""
+_LAYOUT = "server_layout"
+"""A threshold of omni-infer's stacks only: how a server of a role is laid out over its chips."""
+_ONE_ENGINE, _WHOLE_HOST, _ENGINES = "one-engine", "whole-host", "engine-per-device"
+_LAYOUTS: Mapping[str, Mapping[str, Any]] = {
+    _ONE_ENGINE: {"data": False, "expert": ""},
+    _WHOLE_HOST: {"data": False, "whole": True},
+    _ENGINES: {"sizes": (1,)},
+}
+"""Layout → rules of parallelism that it sets: one engine over as many chips as it needs, or over all; one on each."""
 _BINDS_ITSELF = (0, 18)
 """Since 0.18 vllm-ascend binds workers to CPUs, on arm64 only (cpu_binding.py)."""
 _MIXES_GRAPHS = (0, 21)
@@ -82,7 +89,7 @@ class AscendCase(Case):
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Choose every setting that the user did not set. Raises the errors of `fit`."""
     case = AscendCase(profile, _visible(facts, given), _capped(profile, facts, model), given)
-    if _MIXED in profile["thresholds"]:
+    if _LAYOUT in profile["thresholds"]:
         return _omniinfer(case)
     _refuse_on_duo(case)
     fitted = _fit(case)
@@ -332,20 +339,42 @@ def _graphs_of_duo(case: AscendCase, fitted: Fit) -> Value:
 
 
 def _omniinfer(case: AscendCase) -> Decision:
-    """Choose settings for the mixed deployment as in the guide: tensor parallelism, one engine, eager."""
-    mixed_rules = rules(case)._replace(pipeline=False, data=False, expert="", executors=("mp",), chunk=_chunk(case))
-    fitted = fit(case.facts, case.model, case.given, mixed_rules)
+    """Choose settings as in the guide: of the mixed deployment, or of a prefill or decode server of the split one."""
+    layout = str(case.thresholds.table[_LAYOUT]["value"])
+    role_rules = rules(case)._replace(pipeline=False, executors=("mp",), chunk=_chunk(case), **_LAYOUTS[layout])
+    fitted = fit(case.facts, case.model, case.given, role_rules)
     values = {
         **fitted.values,
+        **_tensor_of(case, layout, fitted),
+        **({} if layout == _ONE_ENGINE else _all_visible(case.facts)),
         **_chips(case, fitted),
         EXECUTOR: Value("mp", f"{GUIDE} uses this executor, also for one device"),
-        DATA: Value("1", f"{GUIDE} supports one engine in the mixed deployment"),
+        **({} if layout == _ENGINES else {DATA: Value("1", f"{GUIDE} has one engine in such a server")}),
         **_gloo(case),
         **_profiling(case),
     }
     chosen = {name: value for name, value in values.items() if name not in case.given.flags}
-    findings = (*fitted.findings, *_mixed_notices(case), *_quantization(case))
+    findings = (*fitted.findings, *_role_notices(case, layout), *_quantization(case))
     return Decision(chosen, findings, uses=fitted.uses)
+
+
+def _tensor_of(case: AscendCase, layout: str, fitted: Fit) -> dict[str, Value]:
+    """Return the ranks of an engine with the reason of the role's layout, where that fixes them."""
+    if layout == _ONE_ENGINE or TENSOR not in fitted.values:
+        return {}
+    row = case.thresholds.table[_LAYOUT]
+    return {TENSOR: Value(fitted.values[TENSOR].value, f"{row['because'].rstrip('.')} ({row['source']})")}
+
+
+def _all_visible(facts: Facts) -> dict[str, Value]:
+    """Name every chip: omni_placement counts those of a host in this variable, and takes 16 without it.
+
+    Source: omni-infer omni/accelerators/placement/omni_planner/omni_planner.py, num_devices_per_host.
+    """
+    text = ",".join(str(number) for number in sorted(device.number for device in facts.devices))
+    return {
+        VISIBLE: Value(text, f"{GUIDE} names them for each server; omni_placement counts the chips of a host in it")
+    }
 
 
 def _chunk(case: AscendCase) -> int:
@@ -373,11 +402,11 @@ def _profiling(case: AscendCase) -> dict[str, Value]:
     }
 
 
-def _mixed_notices(case: AscendCase) -> Iterator[Notice]:
-    served = case.thresholds.words(_MIXED)
+def _role_notices(case: AscendCase, layout: str) -> Iterator[Notice]:
+    served = case.thresholds.words("served_architectures")
     if case.model.architecture and case.model.architecture not in served:
         yield notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
-    if (case.given.number(DATA) or 1) > 1:
+    if layout != _ENGINES and (case.given.number(DATA) or 1) > 1:
         yield notice("NPU-042", f"{DATA} {case.given.number(DATA)}", "1")
     folder = case.given.variable(PROFILES)
     if folder and not _is_writable(case.facts, folder):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from entrypoints.accelerators import decide_module
-from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
+from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment, places
 from entrypoints.checks.causes import with_cause
 from entrypoints.checks.findings import INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import exported
+from entrypoints.core.folders import private_root
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.settings_precedence import (
@@ -37,18 +38,21 @@ from entrypoints.plan import ranks as over
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
 from entrypoints.plan.recipe_attempts import apply_recipe, plan_with_recipe
 from entrypoints.plan.recommended import recommended, with_own_settings
+from entrypoints.plan.role_profile import apply_role, fill_role
 from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.plan.vllm_limits import check_limits
 from entrypoints.request.flags import (
     ADDRESS,
     API_KEY_VARIABLE,
+    DATA,
     HIGHEST_PORT,
     KV_OFFLOAD,
     KV_TRANSFER,
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
+    TENSOR,
     USE_MODELSCOPE,
 )
 from entrypoints.request.intents import OFFLOAD_CACHE
@@ -71,6 +75,7 @@ def command(
 
     What a recipe sets never makes an error of a plan: first its lengths and memory are left out, then all of it.
     """
+    profile = apply_role(profile, given.role.name)
 
     def attempt(tried: UserFlags) -> ServePlan:
         return _plan(profile, facts, model, tried, drain_timeout, stall)
@@ -108,6 +113,7 @@ def _plan(
     except EntrypointError as error:
         raise with_cause(error, profile, facts) from error
     _check_offload(profile, given, decision.values)
+    profile, role_files = _fill_role(profile, facts, model, given, decision.values)
     exported = _exported(profile, given.env)
     defaults = (
         exported | _defaults(model, given) | draining(given, drain_timeout) | guard.defaults(model, given, exported)
@@ -139,8 +145,10 @@ def _plan(
         *loading.find_host_weights(facts, model, loaded, settled, decision.uses),
         *placement.find_distant(profile, facts, given, decision.uses),
     )
-    said = (*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model))
-    notices = (*said, *exposed, *unguarded, *spread, *roles, *of_host)
+    notices = (
+        *(*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model)),
+        *(*exposed, *unguarded, *spread, *roles, *of_host),
+    )
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
@@ -155,7 +163,7 @@ def _plan(
         port=parse_count(str(chosen[PORT].value.value), PORT, 0, "", HIGHEST_PORT),
         limits=raised(facts.limits),
         cache=cache,
-        files=decision.files,
+        files={**decision.files, **role_files},
         uses=decision.uses,
         stall=float(patience.value),
         ranks=ranks,
@@ -173,6 +181,21 @@ def _find_notices(
         *check_limits(profile, model, given, settled),
         *find_later_downloads(profile, facts, model, given),
     )
+
+
+def _fill_role(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, decided: Mapping[str, Value]
+) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return the profile and the files of the role, with the server's parallelism in them."""
+    parallel = {
+        name: given.number(flag) or (int(str(decided[flag].value)) if flag in decided else 1)
+        for name, flag in (("tensor_parallel", TENSOR), ("data_parallel", DATA))
+    }
+    if "cache" in facts.mounts:
+        root = places(given.env, facts.mounts, facts.user[0], local_model=model.local).shared
+    else:
+        root = private_root(given.env, facts.user[0])
+    return fill_role(profile, f"{root}/roles", parallel)
 
 
 def _check_offload(profile: Mapping[str, Any], given: UserFlags, decided: Mapping[str, Value]) -> None:

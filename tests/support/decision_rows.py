@@ -13,7 +13,9 @@ from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan.role_profile import apply_role
 from entrypoints.request.intents import Intents
+from entrypoints.request.roles import SERVE
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
@@ -48,7 +50,7 @@ profile_of, profile_in = cache(expect.profile_of), cache(expect.profile_in)
 
 def decided(row: Row) -> Decision:
     """Decide what a row asks. Raises EntrypointError."""
-    profile = profile_in(row.target) if row.target else profile_of(row.host)
+    profile = apply_role(profile_in(row.target) if row.target else profile_of(row.host), SERVE)
     facts = expect.read(row.host, profile_of(row.host))
     given = parse_given(row.words.split(), row.env, row.known, Intents(**row.goals))
     changed = row.changed(facts) if row.changed else facts

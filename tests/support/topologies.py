@@ -15,9 +15,8 @@ import yaml
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.model.variant import Variant
+from drydock.model.variant import Role, Variant
 from drydock.topology.plan_model import Rank, Replica, RouterPlan, TopologyPlan
-from drydock.topology.records import Role
 
 DIGEST = "sha256:" + "a" * 64
 IMAGE = f"registry.example/vllm@{DIGEST}"

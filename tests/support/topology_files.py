@@ -40,6 +40,21 @@ SHAPE = (
 )
 """Flags of which the expected shape of an example consists."""
 
+SHARED = """\
+model: Qwen/Qwen3-8B
+target: ascend9.1-a3-vllm0.23
+api_key: required
+nodes:
+  - {name: m0, address: 10.0.0.1, host: host.json}
+  - {name: m1, address: 10.0.0.2, host: host.json}
+groups:
+  - {name: prefill, role: prefill, devices: 4, replicas: 3, among: [m0]}
+  - {name: decode, role: decode, devices: [8, 9, 10, 11]}
+router: {node: m0, port: 7000}
+network: {port_base: 9000}
+"""
+"""Four servers of which three share a machine, for the recorded host ascend-a3-8x2."""
+
 TRIO = """\
 model: /models/m
 target: cpu

@@ -16,10 +16,11 @@ from drydock.run.access import EVERY_ADDRESS, LOOPBACK
 from drydock.run.container import name_of
 from drydock.run.docker import ASK_EVERY, ENTRYPOINT_WORDS, START_SECONDS, STOP_SECONDS, TMP, USER
 from drydock.run.kubernetes import CACHE_SIZE, KEY_SECRET, PRESTOP_SECONDS, from_secret
+from drydock.run.user_options import HOST
 from drydock.topology import keys
 from drydock.topology.plan_model import RouterPlan, TopologyPlan
 from drydock.topology.render import pods, verify_job
-from drydock.topology.render.parts import Placed, addresses, placed, router_check, router_words
+from drydock.topology.render.parts import Placed, addresses, by_node, placed, router_check, router_words
 from drydock.topology.render.text import yaml_text
 
 WORKLOAD = "app.kubernetes.io/instance"
@@ -105,6 +106,7 @@ def objects(plan: TopologyPlan, variant: Variant, *, disaggregated: bool) -> lis
 def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
     """Return the workloads of each group: one, unless its replicas need different templates."""
     ranks = placed(plan, variant)
+    _check_shared_networks(ranks)
     ports = pods.common_ports(ranks)
     known = sorted(addresses(plan).values())
     found: dict[str, list[tuple[_Object, _Object | None, list[tuple[Placed, ...]]]]] = {}
@@ -122,6 +124,15 @@ def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
         for group, alike in found.items()
         for place, parts in enumerate(alike)
     ]
+
+
+def _check_shared_networks(ranks: Iterable[Placed]) -> None:
+    """Raise InputError for servers that share a node and its network: all pods of a plan have the same ports."""
+    for node, own in by_node(ranks).items():
+        if len(own) > 1 and own[0].container.network == HOST:
+            names = " and ".join(item.name for item in own)
+            text = f"node {node}: {names} would have the same ports in the node's own network"
+            raise InputError(text, hint="use --format ansible, compose or slurm, or a node for each server")
 
 
 def _templates(

@@ -19,6 +19,7 @@ from drydock.run.container import name_of
 from drydock.topology.plan_model import Replica
 from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
 from drydock.topology.render.parts import Placed, is_unpublished, uses_rdma, wants_ranktables
+from drydock.topology.render.ranktable import CONFIG
 
 GROUP, COMPONENT = "app.kubernetes.io/part-of", "app.kubernetes.io/component"
 """Labels: the group; and its role, for pods that answer clients, or the role and -worker for others."""
@@ -32,6 +33,8 @@ CACHE_VOLUME = "cache"
 
 _FLAG = re.compile(r"(--[a-z0-9-]+)=(.*)", re.DOTALL)
 _PLACES = {"--node-rank": "$(LWS_WORKER_INDEX)", "--nnodes": "$(LWS_GROUP_SIZE)"}
+_NUMBER_OF_JSON = re.compile(r"(?<=:)\d+(?=[,}])")
+"""A number that is a value of compact JSON; the connector's port is one."""
 _LONGEST_PORT_NAME = 15
 
 
@@ -44,7 +47,7 @@ def template(item: Placed, ports: Mapping[str, int], known: Iterable[str]) -> di
     if wants_ranktables(item.env):
         raise InputError(
             f"{item.name}: a ranktable names chips, but Kubernetes' device plugin chooses them",
-            hint="use --format ansible or compose",
+            hint="use --format ansible, compose or slurm",
         )
     _, deployment, _ = kubernetes.documents(item.container)
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
@@ -106,6 +109,8 @@ def _word(item: Placed, flag: str, word: str, numbers: Mapping[str, str]) -> str
         return f"{joined[1]}={_word(item, joined[1], joined[2], numbers)}"
     if filled := _filled(item, flag, word):
         return filled
+    if flag == CONFIG:
+        return _literal(_NUMBER_OF_JSON.sub(lambda found: numbers.get(found[0], found[0]), word))
     return numbers.get(word, word) if flag.endswith("-port") else _literal(word)
 
 

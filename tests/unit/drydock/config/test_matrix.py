@@ -142,6 +142,62 @@ def test_settings_come_from_the_strongest_layer_and_say_which(write: Callable[..
     assert new.thresholds["reserve_from"].value == 8
 
 
+ROLE = "{{value: {}, because: of the role, source: a page}}"
+OF_ACCELERATOR = f"""
+roles:
+  split: {{{{env: {{{{VLLM_S: {ROLE}}}}}, serve: {{{{--block-size: {ROLE}}}}}}}}}
+""".format(1, 16)
+OF_OLD = f"""
+roles:
+  split: {{{{env: {{{{VLLM_S: {ROLE}}}}}}}}}
+  decode:
+    serve: {{{{--block-size: {ROLE}, --max-num-seqs: {ROLE}}}}}
+    thresholds: {{{{reserve_from: {ROLE}}}}}
+""".format(2, 32, 8, 4)
+OF_NEW = f"""
+roles:
+  decode:
+    serve: {{{{--max-num-seqs: {ROLE}}}}}
+    files: {{{{a.json: {{{{content: {{{{n: "{{{{data_parallel}}}}"}}}}, because: it is read, source: a page}}}}}}}}
+""".format(9)
+
+
+def test_settings_by_role_are_merged_role_by_role_and_key_by_key(write: Callable[..., Path]) -> None:
+    edits = {
+        "templates/cpu/accelerator.yaml": ACCELERATOR + OF_ACCELERATOR,
+        OLD_FILE: OLD + OF_OLD,
+        NEW_FILE: NEW + OF_NEW,
+    }
+    new = find(read_matrix(Project(write(**edits))), "cpu-new")
+    found = {
+        role: {setting.setting: (setting.value, setting.origin) for setting in own.settings}
+        for role, own in new.roles.items()
+    }
+    assert found == {
+        "prefill": {"VLLM_S": (2, "stack"), "--block-size": (16, "accelerator")},
+        "decode": {"VLLM_S": (2, "stack"), "--block-size": (32, "stack"), "--max-num-seqs": (9, "stack")},
+    }
+    assert new.roles["decode"].thresholds["reserve_from"].value == 4
+    assert new.roles["decode"].files["a.json"].content == {"n": "{data_parallel}"}
+    assert not new.roles["prefill"].files
+
+
+@pytest.mark.parametrize(
+    ("roles", "text", "hint"),
+    [
+        ("decode: {serve: {max-num-seqs: SETTING}}", "roles.decode.serve.max-num-seqs: not a vLLM flag", "write --max"),
+        ("decode: {env: {--a: SETTING}}", "roles.decode.env.--a: not an environment variable", "flags belong in serve"),
+        ("both: {env: {A: SETTING}}", "roles.both", ""),
+        ("split: {env: {A: {value: '{file}/x', because: b, source: s}}}", "roles.split: unknown name {file}", "files"),
+    ],
+)
+def test_a_wrong_setting_of_a_role_is_an_error(problems: Problems, roles: str, text: str, hint: str) -> None:
+    own = f"roles: {{{roles}}}\n".replace("SETTING", ROLE.format(1))
+    said = problems(**{OLD_FILE: OLD + own})
+    assert f"{OLD_FILE}: {text}" in said[0]
+    assert hint in said[-1]
+
+
 def test_variants_come_in_the_order_of_their_ids(write: Callable[..., Path]) -> None:
     assert [variant.id for variant in read_matrix(Project(write()))] == ["cpu-new", "cpu-old"]
 

@@ -25,8 +25,11 @@ def _topology(*groups: Group, nodes: str = "abcd") -> Topology:
     return Topology(model="m", target="cuda", nodes=made, groups=groups)
 
 
+DEVICES = {name: [*range(8)] for name in "abcd"}
+
+
 def _names(topology: Topology, known: dict[str, Any]) -> list[str]:
-    return ["".join(node.name for node in each.nodes) for each in place(topology, known)]
+    return ["".join(node.name for node in each.nodes) for each in place(topology, known, DEVICES)]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_super_pods_are_compared() -> None:
 
 def test_a_replica_takes_nodes_that_are_alike() -> None:
     topology = _topology(Group(name="g", nodes=2))
-    placed = place(topology, {"a": OLDER, "b": ALIKE, "c": OLDER, "d": ALIKE})
+    placed = place(topology, {"a": OLDER, "b": ALIKE, "c": OLDER, "d": ALIKE}, DEVICES)
     assert [node.name for node in placed[0].nodes] == ["a", "c"]
     because = placed[0].because
     assert because.because.startswith("2 nodes that are alike: accelerator cuda, architecture x86_64, devices 8")
@@ -78,7 +81,7 @@ def test_groups_that_name_their_nodes_are_placed_first() -> None:
 
 def test_mixed_nodes_of_one_replica_are_an_error_that_says_what_differs() -> None:
     with pytest.raises(InputError) as raised:
-        place(_topology(Group(name="g", nodes=3), nodes="abc"), {"a": ALIKE, "b": OLDER, "c": ALIKE})
+        place(_topology(Group(name="g", nodes=3), nodes="abc"), {"a": ALIKE, "b": OLDER, "c": ALIKE}, DEVICES)
     expected = (
         "group g, replica 0: found no 3 nodes that are alike; compared with a: b: driver 535.1 instead of 580.95.05;"
         " c: alike"
@@ -89,7 +92,7 @@ def test_mixed_nodes_of_one_replica_are_an_error_that_says_what_differs() -> Non
 def test_every_group_without_nodes_is_reported() -> None:
     groups = (Group(name="g", replicas=2, on=("a",)), Group(name="h", nodes=5))
     with pytest.raises(InputError) as raised:
-        place(_topology(*groups), dict.fromkeys("abcd", ALIKE))
+        place(_topology(*groups), dict.fromkeys("abcd", ALIKE), DEVICES)
     assert [text.partition(";")[0] for text in raised.value.problems] == [
         "group g, replica 1: found 0 free nodes (none), expected 1",
         "group h, replica 0: found 3 free nodes (b, c, d), expected 5",
@@ -99,7 +102,52 @@ def test_every_group_without_nodes_is_reported() -> None:
 def test_idle_nodes_and_unlike_replicas_are_findings() -> None:
     topology = _topology(Group(name="g", replicas=2), nodes="abc")
     known = {"a": ALIKE, "b": OLDER, "c": ALIKE}
-    found = [*findings(topology, place(topology, known), known)]
+    found = [*findings(topology, place(topology, known, DEVICES), known, DEVICES)]
     assert found[0].startswith("TOPO-001: node c runs nothing; add it to a group")
     assert found[1].startswith("TOPO-007: the replicas of g differ: replica 1 has driver 535.1 instead of 580.95.05;")
     assert len(found) == 2
+
+
+def test_servers_share_a_node_by_devices() -> None:
+    groups = (
+        Group(name="prefill", devices=2, replicas=2),
+        Group(name="decode", devices=(6, 7)),
+        Group(name="whole"),
+    )
+    topology = _topology(*groups, nodes="ab")
+    known = dict.fromkeys("ab", ALIKE)
+    placed = place(topology, known, DEVICES)
+    assert [(each.nodes[0].name, each.devices, each.slot) for each in placed] == [
+        ("a", ((0, 1),), 0),
+        ("a", ((2, 3),), 1),
+        ("a", ((6, 7),), 2),
+        ("b", (), 0),
+    ]
+    (idle,) = findings(topology, placed, known, DEVICES)
+    assert idle.startswith("TOPO-001: a part of node a (devices 4-5) runs nothing;")
+
+
+def test_a_server_on_several_nodes_has_the_first_slot_that_is_free_on_all() -> None:
+    groups = (Group(name="one", on=("b",), devices=4), Group(name="two", nodes=2, devices=4))
+    placed = place(_topology(*groups, nodes="ab"), dict.fromkeys("ab", ALIKE), DEVICES)
+    assert placed[1].devices == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert [each.slot for each in placed] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        (
+            Group(name="g", devices=6),
+            Group(name="h", devices=3),
+            "found 0 nodes with 3 devices free (none), expected 1",
+        ),
+        (Group(name="g", devices=(0,)), Group(name="h", devices=(0, 1)), "found 0 nodes with devices 0-1 free"),
+        (Group(name="g", devices=1), Group(name="h"), "found 0 free nodes (none), expected 1"),
+        (Group(name="g"), Group(name="h", devices=1), "found 0 nodes with 1 device free (none), expected 1"),
+    ],
+)
+def test_a_node_without_the_devices_is_not_free(first: Group, second: Group, text: str) -> None:
+    with pytest.raises(InputError) as raised:
+        place(_topology(first, second, nodes="a"), {"a": ALIKE}, DEVICES)
+    assert raised.value.problems[0].startswith(f"group h, replica 0: {text}")

@@ -47,7 +47,7 @@ def test_the_page_has_every_node_command_and_reason(tmp_path: Path) -> None:
 
 def test_the_answer_comes_first(tmp_path: Path) -> None:
     head = page(planned(EXAMPLES / "2p1d-omni.yaml", tmp_path)).partition("<section>")[0]
-    answer = ("DeepSeek-R1", "2P1D", "TP 16 + EP", "DP 32 + EP", "port 7000", "6 WARN")
+    answer = ("DeepSeek-R1", "2P1D", "TP 16 + EP", "DP 32 + EP", "port 7000", "4 WARN")
     assert not [text for text in answer if f"{text}</" not in head]
     assert "prefill: 1 node a server, up to 32,000 tokens" in head
 

@@ -17,7 +17,7 @@ from drydock.topology.plan import Images, plan
 from drydock.topology.plan_model import Rank, TopologyPlan
 from drydock.topology.read import read_topology
 from tests.support.loopback import Loopback
-from tests.support.topology_files import EXAMPLES, SMOLLM2, TRIO, planned, write, write_model
+from tests.support.topology_files import EXAMPLES, SHARED, SMOLLM2, TRIO, planned, write, write_model
 
 CPU, H100 = "cpu-xeon8380-2s", "cuda-h100-8x"
 
@@ -240,9 +240,51 @@ def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
     some = small.replace("nodes: 2}", "flags: [--devices=4-5]}")
     rank = _ranks(_plan(tmp_path, some, H100))["n0"]
     assert rank.devices == (4, 5)
-    assert rank.words[-1] == "--devices=4-5"
+    assert not any(word.startswith("--devices") for word in rank.words), "its container has no others"
     with pytest.raises(InputError, match=r"host\.json: --devices 7-8: no device 8"):
         _plan(tmp_path, some.replace("4-5", "7-8"), H100)
+
+
+def test_servers_on_one_machine_have_devices_and_ports_of_their_own(tmp_path: Path) -> None:
+    made = _plan(tmp_path, SHARED, "ascend-a3-8x2")
+    ranks = [rank for replica in made.replicas for rank in replica.ranks]
+    assert [(rank.node, rank.devices) for rank in ranks] == [
+        ("m0", (0, 1, 2, 3)),
+        ("m0", (4, 5, 6, 7)),
+        ("m0", (8, 9, 10, 11)),
+        ("m1", (8, 9, 10, 11)),
+    ]
+    ports = [port for rank in ranks if rank.node == "m0" for port in rank.ports.values()]
+    assert len({*ports, 7000}) == len(ports) + 1
+    for rank in ranks:
+        assert rank.words[rank.words.index("--port") + 1] == str(rank.ports["api"])
+        assert "--devices" not in rank.words
+        config = json.loads(rank.words[rank.words.index("--kv-transfer-config") + 1])
+        assert config["kv_port"] == rank.ports["kv"]
+    chosen = [
+        next(each.value for each in replica.reasons if each.setting == "ASCEND_RT_VISIBLE_DEVICES")
+        for replica in made.replicas
+    ]
+    assert chosen == ["0,1,2,3", "4,5,6,7", "8,9,10,11", "8,9,10,11"]
+    idle = [text for text in made.findings if text.startswith("TOPO-001")]
+    assert [text.partition(" runs")[0] for text in idle] == [
+        "TOPO-001: a part of node m0 (devices 12-15)",
+        "TOPO-001: a part of node m1 (devices 0-7,12-15)",
+    ]
+    assert made.router
+    assert [word for word in made.router.argv if word.startswith("http")] == [
+        f"http://{rank.address}:{rank.ports['api']}" for rank in ranks
+    ]
+
+
+def test_devices_are_given_once(tmp_path: Path) -> None:
+    text = SHARED.replace("devices: 4,", "devices: [1, 1], flags: [--devices, '1'],")
+    with pytest.raises(InputError) as raised:
+        _plan(tmp_path, text, "ascend-a3-8x2")
+    assert [problem.partition(": found ")[2].partition(" (line")[0] for problem in raised.value.problems] == [
+        "a number twice, expected each once",
+        "devices, and --devices in flags, expected one of them",
+    ]
 
 
 def test_engines_of_several_nodes_have_ports_by_their_number_in_the_server(tmp_path: Path) -> None:

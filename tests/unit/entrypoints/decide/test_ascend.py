@@ -16,7 +16,9 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.plan.plan import command
+from entrypoints.plan.role_profile import apply_role
 from entrypoints.request.intents import NONE, Intents
+from entrypoints.request.roles import Role
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
@@ -60,10 +62,16 @@ def host(name: str) -> Facts:
 
 
 def decided(
-    name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, intents: Intents = NONE, **env: str
+    name: str,
+    model: ModelFacts,
+    *flags: str,
+    facts: Facts | None = None,
+    intents: Intents = NONE,
+    role: str = "serve",
+    **env: str,
 ) -> Decision:
-    given = parse_given(flags, env, intents=intents)
-    return decide(expect.profile_of(name), facts or host(name), model, given)
+    given = parse_given(flags, env, intents=intents)._replace(role=Role(role))
+    return decide(apply_role(expect.profile_of(name), role), facts or host(name), model, given)
 
 
 def ascend_case(name: str, model: ModelFacts, *flags: str) -> AscendCase:
@@ -311,6 +319,26 @@ def test_a_recurrent_state_fills_whole_blocks_of_keys() -> None:
 def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:
     assert advices(decided(CLOUD, LLAMA))[-1] == "NPU-041"
     assert "NPU-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))
+
+
+def test_omni_infers_split_deployment_has_one_engine_for_prompts_and_one_on_each_npu_for_answers() -> None:
+    prefill = {name: value.value for name, value in decided(CLOUD, DEEPSEEK, role="prefill").values.items()}
+    assert (prefill["--tensor-parallel-size"], prefill["--data-parallel-size"]) == ("16", "1")
+    hosts = ("--nnodes", "2", "--node-rank", "0", "--master-addr", "10.0.0.1")
+    found = decided(CLOUD, DEEPSEEK, *hosts, role="decode")
+    decode = {name: value.value for name, value in found.values.items()}
+    assert (decode["--tensor-parallel-size"], decode["--data-parallel-size"]) == ("1", "32")
+    for each in (prefill, decode):
+        assert each["--enable-expert-parallel"] is True
+        assert each["ASCEND_RT_VISIBLE_DEVICES"] == ",".join(map(str, range(16)))
+        assert each["--gpu-memory-utilization"] == "0.92"
+    assert not {"NPU-041", "NPU-042"} & {*advices(found)}
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_omni_infers_split_deployment_serves_deepseek_only(role: str) -> None:
+    assert "NPU-041" in advices(decided(CLOUD, QWEN, role=role))
+    assert ("NPU-042" in advices(decided(CLOUD, QWEN, "-dp", "2", role=role))) == (role == "prefill")
 
 
 @pytest.mark.parametrize(
