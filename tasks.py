@@ -10,8 +10,8 @@ try:
     from drydock import INSTALLED
     from drydock.core.process import prepare_process, short_lived
     from drydock.repo import cli
+    from drydock.repo.options import Verb, make_collection
     from drydock.verbs import changes, development, images, machines, parts, plans, shipping, trust
-    from drydock.verbs.options import Verb, make_collection
 except ImportError as error:  # a bare `invoke`, which is another Python than that of ./inv
     exit_without_package(error)
 

@@ -75,8 +75,8 @@ class OldValue(NamedTuple):
 LAST = "0.1.0"
 """The release before the table of verbs (docs/reference/commands.md)."""
 VERBS = (
+    OldVerb("verify", "policy", LAST, "--print-policy"),  # before --reference, which it takes too
     OldVerb("verify", "image verify", LAST, "--reference"),
-    OldVerb("verify", "policy", LAST, "--print-policy"),
     OldVerb("audit", "image audit", LAST, "--reference"),
     OldVerb("lock", "outdated", LAST, "--outdated", has_value=False),
     OldVerb("lock", "audit", LAST, "--advisories", has_value=False, keeps_option=True),
@@ -103,6 +103,8 @@ OPTIONS = (
     OldName("bundle create", "--sign", "--sign-key", LAST),
 )
 KEYS: tuple[OldName, ...] = ()
+Old = OldName | OldVerb | OldValue
+EVERY: tuple[Old, ...] = (*OPTIONS, *KEYS, *VERBS, *VALUES)
 
 
 def current_option(task: str, option: str, table: Iterable[OldName] = OPTIONS) -> str | None:
@@ -160,9 +162,7 @@ def _warn(text: str) -> None:
     log(f"warning: {text}; a later release refuses the old name")
 
 
-def outlived(
-    version: str, released: Iterable[str], table: Iterable[OldName | OldVerb | OldValue] = (*OPTIONS, *KEYS, *VERBS, *VALUES)
-) -> list[OldName | OldVerb | OldValue]:
+def outlived(version: str, released: Iterable[str], table: Iterable[Old] = EVERY) -> list[Old]:
     """Return the entries that must go before a version is released: an earlier release has warned of them.
 
     A release that only repairs or adds must not refuse a name, so entries stay in it.

@@ -30,8 +30,8 @@ from drydock.core.paths import PROGRAM
 from drydock.core.process import check_current_folder, prepare_process
 from drydock.inputs import others
 from drydock.repo import version
+from drydock.repo.options import Field, Verb, list_fields, make_collection
 from drydock.repo.task_helpers import print_errors
-from drydock.verbs.options import Field, Verb, list_fields, make_collection
 
 Commands = Mapping[str, Mapping[str, Verb]]
 """Heading → verb as it is typed → what it does: the table of tasks.py."""
@@ -58,7 +58,8 @@ OF_IMAGE: Mapping[str, str] = {
     "serve": "./inv run --target ROW --model MODEL starts a server",
     **{verb: f"it is a verb of the image: ./inv run --target ROW -- {verb}" for verb in ("health", "warm", "version")},
 }
-"""Verb of the image → where it goes."""
+"""Verb of the image that is none of ./inv → where it goes."""
+IMAGE_VERBS = (*OF_IMAGE, "check", "explain", "plan")
 
 DOCKERS: Mapping[str, Mapping[str, str]] = {
     "run": {"-d": "--detach", **dict.fromkeys(("-it", "-ti", "-i", "-t", "--rm", "--init"), "")}
@@ -220,7 +221,7 @@ def _checked(words: Sequence[str], verbs: Verbs) -> Iterator[str]:
             yield from filter(None, [DOCKERS[str(context.name)][word]])
         elif context and word.startswith("-"):
             yield from _option_words(verbs, context, word, given, remaining)
-        elif context and context.name in BEFORE_DASHES and word in OF_IMAGE:
+        elif context and context.name in BEFORE_DASHES and word in IMAGE_VERBS:
             raise _without_dashes(context, word, words)
         elif context and positional:
             positional -= 1

@@ -8,8 +8,8 @@ from typing import Literal
 from drydock.core.console import emit, spelled
 from drydock.core.files import dumps
 from drydock.model.record import dump
+from drydock.repo.options import Check, Contexts, EachTarget, Insecure, Json, Supplied, Target, Verb
 from drydock.repo.task_helpers import chosen, here, report
-from drydock.verbs.options import Check, Contexts, EachTarget, Insecure, Json, Supplied, Target, Verb
 
 
 class LockOptions(EachTarget, Check, Contexts, Supplied, Json):

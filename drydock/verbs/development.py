@@ -13,8 +13,8 @@ from drydock.core.errors import InputError
 from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.record import dump
+from drydock.repo.options import Check, EachTarget, Json, Options, Target, Verb
 from drydock.repo.task_helpers import foundations_of, here, report
-from drydock.verbs.options import Check, EachTarget, Json, Options, Target, Verb
 
 CiFormat = Literal["github", "gitlab"]
 
@@ -76,8 +76,14 @@ def run_tests(options: TestOptions) -> None:
     if options.ordinary_user:
         quality.run_as_ordinary_user(ROOT, options.kind or "engine", every=options.all)
         return
-    how = {"every": options.all, "record": options.record, "wheel": options.installed, "python": options.python}
-    quality.run_tests(ROOT, options.kind, **how)
+    quality.run_tests(
+        ROOT,
+        options.kind,
+        every=options.all,
+        record=options.record,
+        wheel=options.installed,
+        python=options.python,
+    )
 
 
 class LintOptions(Options):
@@ -150,11 +156,11 @@ def tag_release(options: ReleaseOptions) -> None:
     """Check everything, write version, changelog and surface, commit and tag. Pushes nothing."""
     from bench import page
     from drydock.repo import commands, release
-    from tasks import COMMANDS
+    from tasks import COMMANDS, namespace
 
     outdated = [*page.stale(ROOT), *commands.stale(ROOT, COMMANDS)]
     how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run, outdated=outdated)
-    emit(release.release(DRYDOCK, COMMANDS, options.version, how))
+    emit(release.release(DRYDOCK, namespace, options.version, how))
 
 
 class ReleaseFilesOptions(Json):

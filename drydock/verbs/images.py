@@ -11,8 +11,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.console import emit, spelled
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
-from drydock.repo.task_helpers import after_dashes, foundations_of, here, terminal_columns, words_of
-from drydock.verbs.options import (
+from drydock.repo.options import (
     Builder,
     Contexts,
     Environment,
@@ -26,6 +25,7 @@ from drydock.verbs.options import (
     Verb,
     Verbose,
 )
+from drydock.repo.task_helpers import after_dashes, foundations_of, here, terminal_columns, words_of
 
 
 class BuildOptions(Locked, Contexts, Platform, Offline, NoCache, Builder, Trust, Verbose, Json):

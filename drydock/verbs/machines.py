@@ -9,8 +9,8 @@ from typing import Literal
 from drydock.core.console import emit
 from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.model.record import dump
+from drydock.repo.options import Json, Options, Verb
 from drydock.repo.task_helpers import here
-from drydock.verbs.options import Json, Options, Verb
 
 
 class InitOptions(Options):

@@ -8,8 +8,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.console import emit
 from drydock.core.files import dumps
 from drydock.model.record import dump
-from drydock.repo.task_helpers import chosen, here, report
-from drydock.verbs.options import (
+from drydock.repo.options import (
     AlwaysJson,
     Check,
     Contexts,
@@ -22,6 +21,7 @@ from drydock.verbs.options import (
     Verb,
     Verbose,
 )
+from drydock.repo.task_helpers import chosen, here, report
 
 
 class EngineOptions(AlwaysJson):

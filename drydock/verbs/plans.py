@@ -6,9 +6,8 @@ from pathlib import Path
 
 from drydock.core.console import emit
 from drydock.core.files import dumps, unwritable, write_atomically
+from drydock.repo.options import Environment, Json, RecordedHost, Verb
 from drydock.repo.task_helpers import after_dashes, here, terminal_columns
-from drydock.verbs.options import Environment, Json, RecordedHost, Verb
-
 
 
 class RowOptions(RecordedHost, Environment):

@@ -9,8 +9,8 @@ from drydock.core.console import emit
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.model.record import dump
+from drydock.repo.options import Contexts, Insecure, Json, Offline, Sign, Target, Verb, Verbose
 from drydock.repo.task_helpers import chosen, foundations_of, here, registry_of
-from drydock.verbs.options import Contexts, Insecure, Json, Offline, Sign, Target, Verb, Verbose
 
 
 class PublishOptions(Target, Sign, Insecure, Json):
@@ -186,8 +186,9 @@ def pull_model(options: ModelPullOptions) -> None:
     from drydock.inputs.hub import HubAddress
 
     where = HubAddress(options.endpoint, options.insecure)
-    settings = {"revision": options.revision, "where": where, "everything": options.everything}
-    pulled = models.pull(options.name, Path(options.output), **settings)
+    pulled = models.pull(
+        options.name, Path(options.output), revision=options.revision, where=where, everything=options.everything
+    )
     emit(dumps(dump(pulled)) if options.json else models.report(pulled))
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 from drydock.core.console import emit
 from drydock.core.files import dumps
 from drydock.model.record import dump
+from drydock.repo.options import Advisories, Builder, Insecure, Json, Options, Platform, Trust, Verb, Verbose
 from drydock.repo.task_helpers import chosen, here, required
-from drydock.verbs.options import Advisories, Builder, Insecure, Json, Options, Platform, Trust, Verb, Verbose
 
 
 class VerifyOptions(Builder, Verbose, Json):

@@ -184,7 +184,10 @@ def test_it_plans_as_the_checkout_does(installed: Installed) -> None:
 def test_what_is_written_goes_into_a_project(installed: Installed, tmp_path: Path) -> None:
     refused = installed.drydock("lock", "--target", "cpu")
     assert refused.returncode == 2
-    assert "is the installed drydock, which is only read\n\nhint: `drydock init DIR` makes a project" in refused.stderr
+    assert (
+        "is the installed drydock, which is only read\n\nhint: `drydock project init DIR` makes a project"
+        in refused.stderr
+    )
 
     name = "images/cpu-vllm0.32/Dockerfile"
     (tmp_path / name).parent.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Options of verbs, declared once: a field of a record is an option, and the parser, help and pages are made from it.
 
 A field's docstring is the help, its type what the parser takes, its default the default; without a default it is
-required, and may be given as a plain word. `Literal` lists the values. Fields that verbs share are records of their own.
+required, and may be given as a plain word. `Literal` lists the values. Fields that verbs share are in small records.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Options:
 
     def __init__(self, **values: Any) -> None:
         """Take values by the names of fields. Raises TypeError for an unknown or a missing one."""
-        fields = list_fields(type(self))
+        fields = list_fields(self.__class__)
         missing = [name for name, field in fields.items() if field.default is REQUIRED and name not in values]
         unknown = values.keys() - fields.keys()
         if missing or unknown:
@@ -62,12 +62,19 @@ class Options:
             setattr(self, name, tuple(value) if field.kind is list else value)
 
 
-@functools.cache
+_FIELDS: dict[type[Options], Mapping[str, Field]] = {}
+"""Record → its fields, once they were read."""
+
+
 def list_fields(record: type[Options]) -> Mapping[str, Field]:
     """Return the fields of a record by name: its own first, then those of the records that it is made of."""
-    types = get_type_hints(record)
-    names = [name for part in record.__mro__ for name in vars(part).get("__annotations__", ()) if name != "WORDS"]
-    return {name: _read_field(name, types[name], getattr(record, name, REQUIRED)) for name in dict.fromkeys(names)}
+    if record not in _FIELDS:
+        types = get_type_hints(record)
+        names = [name for part in record.__mro__ for name in vars(part).get("__annotations__", ()) if name != "WORDS"]
+        _FIELDS[record] = {
+            name: _read_field(name, types[name], getattr(record, name, REQUIRED)) for name in dict.fromkeys(names)
+        }
+    return _FIELDS[record]
 
 
 def _read_field(name: str, annotation: Any, default: Any) -> Field:
@@ -81,7 +88,6 @@ def _read_field(name: str, annotation: Any, default: Any) -> Field:
     return Field(name, annotation, default, ())
 
 
-@functools.cache
 def read_help(record: type[Options]) -> Mapping[str, str]:
     """Return the help of each field: the docstring after it. Reads the source, which only help and pages need."""
     texts: dict[str, str] = {}
@@ -145,28 +151,37 @@ def _to_argument(field: Field) -> Argument:
     is_required = field.default is REQUIRED
     default = None if is_required else [] if field.kind is list else field.default
     attribute = field.name if field.name != field.option else None
-    return Argument(names=(field.option,), kind=field.kind, default=default, positional=is_required, attr_name=attribute)
+    names = (field.option,)
+    return Argument(names=names, kind=field.kind, default=default, positional=is_required, attr_name=attribute)
 
 
 # --- options that verbs share ---------------------------------------------------------------------------------------
 
 
 class Json(Options):
+    """The result as JSON, if asked for."""
+
     json: bool = False
     """print the result as JSON on standard output"""
 
 
 class AlwaysJson(Options):
+    """The result is always JSON."""
+
     json: bool = False
     """accepted for scripts: the result is always JSON"""
 
 
 class Target(Options):
+    """A row."""
+
     target: str
     """variant id, alias or accelerator"""
 
 
 class TargetOrAuto(Options):
+    """A row, or the one that fits a host."""
+
     target: str
     """variant id, alias or accelerator; auto: what fits this machine's devices and driver"""
     root: str = ""
@@ -174,51 +189,71 @@ class TargetOrAuto(Options):
 
 
 class EachTarget(Options):
+    """A row, or each."""
+
     target: str = ""
     """variant id, alias or accelerator [default: every variant]"""
 
 
 class Check(Options):
+    """Compare instead of writing."""
+
     check: bool = False
     """write nothing; fail if a file is outdated or was edited"""
 
 
 class Offline(Options):
+    """Without the network."""
+
     offline: bool = False
     """do not use the network; fail if something is missing"""
 
 
 class Builder(Options):
+    """Which BuildKit builds."""
+
     builder: str = ""
     """use this buildx builder instead of the engine's default"""
 
 
 class NoCache(Options):
+    """Without BuildKit's cache."""
+
     no_cache: bool = False
     """do not use BuildKit's cache"""
 
 
 class Verbose(Options):
+    """How much is printed."""
+
     verbose: bool = False
     """-v for short: print all that is done and BuildKit's log instead of progress"""
 
 
 class Contexts(Options):
+    """Build contexts that are replaced."""
+
     context: tuple[str, ...] = ()
     """NAME=FOLDER or NAME=docker-image://…: replace a named build context; repeatable"""
 
 
 class Platform(Options):
+    """For which architecture."""
+
     platform: str = ""
     """target platform, such as linux/arm64 [default: this machine's]"""
 
 
 class Insecure(Options):
+    """Plain HTTP."""
+
     insecure: bool = False
     """allow plain HTTP to a registry on another machine"""
 
 
 class Trust(Insecure):
+    """Whose signatures count."""
+
     verify_key: str = ""
     """accept signatures made with this public key"""
     identity: str = ""
@@ -235,6 +270,8 @@ class Trust(Insecure):
 
 
 class Sign(Options):
+    """Who signs."""
+
     sign_key: str = ""
     """sign with this cosign key: a file, env://NAME or a KMS URI"""
     keyless: bool = False
@@ -242,16 +279,22 @@ class Sign(Options):
 
 
 class Supplied(Options):
+    """Files that only the user has."""
+
     supplied: tuple[str, ...] = ()
     """folder with files that only you have, such as a vendor's installer: pin them; repeatable"""
 
 
 class Locked(Supplied):
+    """Whether inputs may be pinned."""
+
     locked: bool = False
     """pin nothing: fail if the lock lacks an input, as with CI=true"""
 
 
 class Advisories(Options):
+    """Known vulnerabilities."""
+
     advisories: bool = False
     """list known vulnerabilities of what the locks pin, and what could not be checked"""
     database: tuple[str, ...] = ()
@@ -261,11 +304,15 @@ class Advisories(Options):
 
 
 class RecordedHost(Options):
+    """Another host than this one."""
+
     root: str = ""
     """recorded host (facts --record host.json) instead of this machine"""
 
 
 class Environment(Options):
+    """Variables of the container."""
+
     env: tuple[str, ...] = ()
     """NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable"""
 
