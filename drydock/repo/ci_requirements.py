@@ -33,8 +33,9 @@ STRANGER = "drydock"
 OWN = "# Your own requirements, each with a hash. `drydock project upgrade --write` keeps what is below this line."
 _HEAD = """\
 # What CI installs: pip install --require-hashes --requirement requirements.txt
-# `drydock project init` and `drydock project upgrade --write` write it. The project drydock of the public Python index
-# is another program: this one is known by its hash. If the wheel is on a server of yours, name it so, with the same hash:
+# `drydock project init` and `drydock project upgrade --write` write it. The project drydock of the public Python
+# index is another program: this one is known by its hash. If the wheel is on a server of yours, name it so, with the
+# same hash:
 # {distribution} @ https://HOST/PATH/{filename}
 """
 _NEEDS = "\n# What drydock needs, in the versions that it was tested with.\n"

@@ -282,7 +282,7 @@ def _next_value(name: str, remaining: Iterator[str]) -> str:
 
 def _check_value(verbs: Verbs, context: ParserContext, argument: Argument, value: str) -> str:
     """Return the present name of a value. Raises InputError if the option lists its values, and this is none."""
-    option = f"--{str(argument.name).rstrip('_').replace('_', '-')}"
+    option = _to_option(argument.name)
     value = current_value(_shown(context), option, value)
     field = verbs.find_field(context, option)
     if field and field.choices and value not in field.choices:
@@ -326,9 +326,14 @@ def _explained(error: ParseError) -> str:
     missing = [argument.name for argument in context.missing_positional_args] if context else []
     if not (context and missing):
         return f"{error}\n\nhint: ./inv lists the tasks, ./inv TASK --help the options of one"
-    lacking = " and ".join(f"--{str(name).rstrip('_')}" for name in missing)
+    lacking = " and ".join(_to_option(name) for name in missing)
     targets = "; ./inv matrix lists the targets" if "target" in missing else ""
     return f"{_shown(context)} requires {lacking}\n\nhint: ./inv {_shown(context)} --help{targets}"
+
+
+def _to_option(name: object) -> str:
+    """Return an option as one types it; invoke names an argument by its attribute: from_, verify_key."""
+    return f"--{str(name).rstrip('_').replace('_', '-')}"
 
 
 def _shown(context: ParserContext) -> str:
@@ -386,7 +391,7 @@ def _summary(verb: Verb) -> str:
 def help_of(verbs: Verbs, context: ParserContext) -> str:
     """Return the usage of a verb, what it does and its options."""
     shown, verb = _shown(context), verbs.find_verb(context)
-    words = [f"--{str(argument.name).rstrip('_')} {placeholder(argument)}" for argument in context.positional_args]
+    words = [f"{_to_option(argument.name)} {placeholder(argument)}" for argument in context.positional_args]
     required = "".join(f" {word}" for word in words)
     required = " --target TARGET" if context.name in CHOOSING else required
     lines = [f"Usage: ./inv {shown}{required} [OPTIONS]", "", verb.__doc__ or ""]

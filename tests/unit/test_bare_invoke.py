@@ -14,7 +14,7 @@ import invoke
 import pytest
 
 from drydock.core.paths import ROOT
-from drydock.repo.task_helpers import verb
+from drydock.repo.options import Verb
 
 pytestmark = pytest.mark.checkout
 
@@ -87,4 +87,4 @@ def _import_in_a_verb(module: str) -> None:
     def import_module(_: object) -> None:
         importlib.import_module(module)
 
-    verb()(import_module).body(None)
+    Verb(import_module).body(None)
