@@ -77,7 +77,7 @@ def trust_of(given: Sequence[str], *, insecure: bool) -> Trust:
     if bool(identity) != bool(issuer):
         raise InputError("--identity and --issuer require each other")
     if key and identity:
-        raise InputError("--key and --identity exclude each other: the image is verified with one of them")
+        raise InputError("--verify-key and --identity exclude each other: the image is verified with one of them")
     if root and not identity:
         raise InputError("--trusted-root requires --identity and --issuer")
     return Trust(key, identity, issuer, insecure, root)

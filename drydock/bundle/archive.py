@@ -224,7 +224,7 @@ class Archive:
     def _error(self, reason: str) -> InputError:
         return InputError(
             f"{self.path}: incomplete or invalid bundle: {reason}",
-            hint="copy the file again; `./inv bundle` creates bundles",
+            hint="copy the file again; `./inv bundle create` creates bundles",
         )
 
 

@@ -46,11 +46,11 @@ from drydock.registry.manifests import Manifest
 
 
 class Created(Record):
-    """What `bundle --json` prints."""
+    """What `bundle create --json` prints."""
 
     file: str
     bundle: str
-    """Digest of the index, as `bundle.load --digest` expects it."""
+    """Digest of the index, as `bundle load --digest` expects it."""
     size: int
     images: Mapping[str, Mapping[str, str]]
     """Variant → platform → digest."""

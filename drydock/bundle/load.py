@@ -57,7 +57,7 @@ class LoadedImage(Record):
 
 
 class Loaded(Record):
-    """What `bundle.load --json` prints."""
+    """What `bundle load --json` prints."""
 
     bundle: str
     origin: BundleOrigin
@@ -70,12 +70,12 @@ class Loaded(Record):
     models_left: tuple[str, ...]
     """Models of the bundle that were not, without --models."""
     signed: bool
-    """Whether the signature was verified with --key."""
+    """Whether the signature was verified with --verify-key."""
     seconds: float
 
 
 class LoadOptions(NamedTuple):
-    """Options of `bundle.load`."""
+    """Options of `bundle load`."""
 
     engine: bool = False
     """Also load the images for this machine's platform into the engine."""

@@ -1,4 +1,4 @@
-"""Implement the verbs `bundle` and `bundle.load`, and describe their options."""
+"""Implement the verbs `bundle create` and `bundle load`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,6 @@ from drydock.model.record import dump
 if TYPE_CHECKING:
     from drydock.bundle.load import LoadOptions
 
-CREATE = {
-    "target": "variant id, alias or accelerator; repeatable",
-    "output": "file to write",
-    "model": "folder of a model to include, such as one of `model pull`; repeatable",
-    "sign": "sign with this cosign private key: a file, env://NAME, or a key service URI",
-}
-LOAD = {
-    "engine": "also load the images into the engine",
-    "digest": "expected digest of the bundle, as `bundle` printed it: sha256:…; this or --key is required",
-    "models": "folder to write the bundle's models to",
-    "key": "public key whose owner must have signed the bundle; this or --digest is required",
-    "context": "NAME=FOLDER: files that only their vendor may distribute, found by hash; repeatable",
-}
-
 
 def create(
     project: Project,
@@ -40,7 +26,7 @@ def create(
 ) -> str:
     """Create a bundle and return the report. Raises InputError without a target and without a model."""
     if not targets and not models:
-        raise InputError("no --target", hint="./inv bundle --target cpu --output FILE; --target is repeatable")
+        raise InputError("no --target", hint="./inv bundle create --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
 
     created = creating.create(project, targets, output, key=key, models=[Path(model) for model in models])

@@ -24,9 +24,9 @@ def open_trusted(path: Path, key: str, digest: str) -> Archive:
     """
     if not key and not digest:
         raise InputError(
-            f"{path}: found neither --key nor --digest, expected at least one of them",
-            hint=f"`./inv bundle.load {path} --digest sha256:…` with the digest that `./inv bundle` printed, or"
-            f" `./inv bundle.load {path} --key cosign.pub` with its maker's public key",
+            f"{path}: found neither --verify-key nor --digest, expected at least one of them",
+            hint=f"`./inv bundle load {path} --digest sha256:…` with the digest that `./inv bundle create` printed, or"
+            f" `./inv bundle load {path} --verify-key cosign.pub` with its maker's public key",
         )
     archive = Archive(path)
     if digest and archive.digest != digest:
@@ -40,7 +40,7 @@ def _verify_signature(archive: Archive, key: str) -> None:
     """Raise UntrustedError unless the owner of a public key signed the index, which names every blob by digest."""
     hint = "nothing was loaded; get the bundle again from its maker"
     if not archive.signature:
-        raise UntrustedError(f"{archive.path}: not signed, but --key {key} requires a signature", hint=hint)
+        raise UntrustedError(f"{archive.path}: not signed, but --verify-key {key} requires a signature", hint=hint)
     try:
         signing.check_data(archive.index_bytes, archive.signature, key)
     except UntrustedError as error:

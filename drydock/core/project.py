@@ -123,7 +123,7 @@ class Project:
         if self.is_installed:
             raise InputError(
                 f"{name}: cannot be written: {self.root} is the installed drydock, which is only read",
-                hint="`./inv init DIR` makes a project; run this in it",
+                hint="`./inv project init DIR` makes a project; run this in it",
             )
 
     def write(self, name: str, content: str) -> Path | None:

@@ -26,23 +26,21 @@ def policy(kind: str, reference: str, key: str) -> str:
 
     Raises InputError for an unknown kind, or if the key is not a public key's file.
     """
-    if not (reference and key):
-        raise InputError("--print-policy requires --reference and --key")
     if kind not in KINDS:
-        raise InputError(f"--print-policy {kind}: expected {' or '.join(KINDS)}")
+        raise InputError(f"policy {kind}: expected {' or '.join(KINDS)}")
     made = KINDS[kind](parse(reference)._replace(tag="", digest="", scheme=""), _public_key(key))
     return NOTE + write_yaml(made)
 
 
 def _public_key(file: str) -> str:
-    hint = "cosign public-key --key cosign.key > cosign.pub; then --key cosign.pub"
+    hint = "cosign public-key --key cosign.key > cosign.pub; then --verify-key cosign.pub"
     try:
         with Path(file).open("rb") as opened:
             text = opened.read(LONGEST_KEY).decode()
     except (OSError, ValueError) as error:
-        raise InputError(f"--key {file!r}: {error}", hint=hint) from error
+        raise InputError(f"--verify-key {file!r}: {error}", hint=hint) from error
     if not KEY.fullmatch(text):
-        raise InputError(f"--key {file}: expected a public key in PEM", hint=hint)
+        raise InputError(f"--verify-key {file}: expected a public key in PEM", hint=hint)
     return text
 
 

@@ -32,7 +32,7 @@ class InspectedPlatform(Record):
     attached: Mapping[str, str]
     """File name → digest of the artifact that contains it."""
     signatures: int
-    """Number of signatures by anyone; `./inv verify --reference` verifies them."""
+    """Number of signatures by anyone; `./inv image verify` verifies them."""
     base: str
     packages: Mapping[str, int]
     """Number of wheels and Debian packages that the lock pins."""

@@ -18,11 +18,11 @@ NO_SIGNATURE = "no signatures found"
 def require_trust(trust: signing.Trust, verb: str, *, unsigned: bool) -> None:
     """Raise InputError unless the user says whose signatures count, or that none are checked."""
     if trust.required and unsigned:
-        raise InputError("--unsigned excludes --key and --identity")
+        raise InputError("--unsigned excludes --verify-key and --identity")
     if not trust.required and not unsigned:
         raise InputError(
-            f"{verb} --reference: found neither --key nor --identity: nothing would say who made the image",
-            hint="add --key cosign.pub, the publisher's public key; with --unsigned, it looks and checks no signature",
+            f"image {verb}: found neither --verify-key nor --identity: nothing would say who made the image",
+            hint="add --verify-key cosign.pub, the publisher's public key; with --unsigned, no signature is checked",
         )
 
 

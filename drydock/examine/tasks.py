@@ -1,4 +1,4 @@
-"""Implement the verbs about published images, `inspect`, `diff`, `verify --reference`, and `audit --advisories`. IO.
+"""Implement the verbs about published images, `inspect`, `diff`, `image verify`, and `audit --advisories`. IO.
 
 The modules behind them are imported in the functions: they import spdx-tools, which takes a few tenths of a second.
 """

@@ -38,7 +38,7 @@ from drydock.publish.repository import Referrer
 
 
 class VerifyOptions(NamedTuple):
-    """Options of `verify --reference`."""
+    """Options of `image verify`."""
 
     trust: signing.Trust = signing.Trust()
     rebuild: bool = True
@@ -54,7 +54,7 @@ class VerifyOptions(NamedTuple):
 
 
 class Trusted(Record):
-    """What `verify --reference --json` prints."""
+    """What `image verify --json` prints."""
 
     image: str
     digest: str
@@ -290,7 +290,7 @@ def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, proje
     if lockfile.pins_sha256(job.lock.platforms[platform]) != lockfile.pins_sha256(published.platforms[platform]):
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
-            hint=f"`./inv inspect {image.where}` shows the commit it was built from: check it out and verify there",
+            hint=f"`./inv image inspect {image.where}` shows its commit: check that out and verify there",
         )
     log(f"{image.where}: building {variant.id} for {platform} on this machine")
     built = build.build(job, builder=options.builder or None, no_cache=True, into_engine=False)

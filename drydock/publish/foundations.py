@@ -86,7 +86,7 @@ def puller(registry: str, trust_in: Sequence[str], *, insecure: bool) -> Pull | 
     if registry:
         return partial(pull, Source(reference(registry), trust))
     if trust.required or insecure:
-        text = "--key, --identity and --insecure are for foundations"
+        text = "--verify-key, --identity and --insecure are for foundations"
         raise InputError(text, hint="add --foundations HOST/REPOSITORY")
     return None
 
@@ -109,7 +109,7 @@ def _pull(source: Source, job: Job) -> None:
         raise InputError(f"contexts are replaced: {', '.join(sorted(job.context_overrides))}")
     if not (committed or source.trust.required):
         raise UntrustedError(
-            f"images/{job.variant.id}/lock.json has no digest for it, and no --key says who may sign it"
+            f"images/{job.variant.id}/lock.json has no digest for it, and no --verify-key says who may sign it"
         )
     access = indexes.access(indexes.read_indexes(), os.environ)
     hasty = access._replace(timeout=min(access.timeout, TIMEOUT), patience=PATIENCE, pause=PAUSE)

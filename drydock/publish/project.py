@@ -65,7 +65,7 @@ def _check(project: Project) -> None:
     settings = read_settings(project)
     if settings is None:
         raise InputError(
-            f"{project.root}: found no {FILE}: only a project is pushed", hint="`./inv init DIR` makes one"
+            f"{project.root}: found no {FILE}: only a project is pushed", hint="`./inv project init DIR` makes one"
         )
     folders = [each for each in settings.from_ if not each.startswith((OCI, GIT))]
     if folders:

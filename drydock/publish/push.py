@@ -111,9 +111,9 @@ def publish(project: Project, target: str, options: PublishOptions) -> Published
     started = time.monotonic()
     signer = signer_of(options)
     if options.signing_config and not options.keyless:
-        raise InputError("--signing-config requires --keyless")
+        raise InputError("--signing-config requires --sign-keyless")
     if options.signature_tags and not options.key:
-        raise InputError("--signature-tags requires --key")
+        raise InputError("--signature-tags requires --sign-key")
     if not 0 <= options.expires <= LONGEST:
         raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
     variant = matrix.find(matrix.read_matrix(project), target)
@@ -300,7 +300,7 @@ def attach(
 def signer_of(options: PublishOptions) -> signing.Signer | None:
     """Return who signs, or None if nothing is signed. Raises InputError."""
     if options.key and options.keyless:
-        raise InputError("--key and --keyless exclude each other")
+        raise InputError("--sign-key and --sign-keyless exclude each other")
     if not (options.key or options.keyless):
         return None
     return signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)

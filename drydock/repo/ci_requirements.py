@@ -30,16 +30,17 @@ from drydock.repo.version import DISTRIBUTION, number
 NAME = workflow.REQUIREMENTS
 STRANGER = "drydock"
 """The name of another project on the public index; `init` once wrote it."""
-OWN = "# Your own requirements, each with a hash. `drydock upgrade --write` keeps what is below this line."
+OWN = "# Your own requirements, each with a hash. `drydock project upgrade --write` keeps what is below this line."
 _HEAD = """\
 # What CI installs: pip install --require-hashes --requirement requirements.txt
-# `drydock init` and `drydock upgrade --write` write it. The project drydock of the public Python index is another
-# program: this one is known by its hash. If the wheel is on a server of yours, name it so, with the same hash:
+# `drydock project init` and `drydock project upgrade --write` write it. The project drydock of the public Python
+# index is another program: this one is known by its hash. If the wheel is on a server of yours, name it so, with the
+# same hash:
 # {distribution} @ https://HOST/PATH/{filename}
 """
 _NEEDS = "\n# What drydock needs, in the versions that it was tested with.\n"
 _OLD_HEAD = "# What CI installs: `pip install -r requirements.txt`."
-HINT = "`./inv upgrade --write` writes the wheel of this drydock with its hash, and keeps what you added"
+HINT = "`./inv project upgrade --write` writes the wheel of this drydock with its hash, and keeps what you added"
 _INCLUDES = re.compile(r"(?:-r|--requirement)[ =]*(?P<file>\S+)")
 _AT_MOST = 4 << 20
 

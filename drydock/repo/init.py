@@ -106,7 +106,7 @@ def init(folder: Path, ci: str) -> NewProject:
     except DrydockError as error:
         wheel = None
         log(f"warning: {workflow.REQUIREMENTS} names no drydock, so CI stops at its first command: {error.problems[0]}")
-        log(f"hint: {error.hint or 'run `./inv upgrade --write` in the project later'}")
+        log(f"hint: {error.hint or 'run `./inv project upgrade --write` in the project later'}")
     return write(folder, ci, wheel)
 
 

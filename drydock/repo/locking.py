@@ -209,7 +209,8 @@ def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
     )
     return (
         f"WARNING: {variant.id}: {source.name}: {source.ref} of {source.repository} does not lead to {commit} any more;"
-        f" its host may delete it. Keep it: `./inv fetch --target {variant.id}`, then `./inv bundle`; or {correct}"
+        f" its host may delete it. Keep it: `./inv fetch --target {variant.id}`, then `./inv bundle create`;"
+        f" or {correct}"
     )
 
 

@@ -27,7 +27,8 @@ from drydock.repo import release_files
 from drydock.repo.version import DISTRIBUTION, number
 
 REINSTALL = (
-    "install drydock from its wheel, `pip install FILE_OR_ADDRESS`, then run `./inv upgrade --write` in the project"
+    "install drydock from its wheel, `pip install FILE_OR_ADDRESS`,"
+    " then run `./inv project upgrade --write` in the project"
 )
 COMMIT = "drydock/data/COMMIT"
 """The file of a wheel that says which commit it was made of."""

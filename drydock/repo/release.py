@@ -189,7 +189,7 @@ def _changelog(state: ReleaseState) -> Iterator[Problem]:
 def _old_names(state: ReleaseState) -> Iterator[Problem]:
     for old in renamed.outlived(state.version, (each.version for each in state.releases[1:])):
         yield (
-            f"drydock/config/renamed.py: {old.where} {old.name} has warned since the release after {old.after}",
+            f"drydock/config/renamed.py: {old.name} has warned since the release after {old.after}",
             f"remove the entry, and name {old.name} under {REMOVED}",
         )
 

@@ -69,7 +69,7 @@ def make(project: Project, folder: Path, signed_by: Signer | None, env: Mapping[
 def signer(key: str, *, unsigned: bool, env: Mapping[str, str] = os.environ) -> Signer | None:
     """Return who signs: a key, else that of DRYDOCK_COSIGN_KEY, else one's identity. Raises InputError."""
     if key and unsigned:
-        raise InputError("--key and --unsigned exclude each other")
+        raise InputError("--sign-key and --unsigned exclude each other")
     return None if unsigned else Signer(key or env.get(KEY, ""))
 
 

@@ -133,7 +133,7 @@ def check(project: Project, variant: Variant, lock: Lock) -> None:
     old = read(project, variant.id)
     if old != _kept(project, make(project, variant, lock), variant.id):
         found = "outdated: differs from what `./inv render` generates" if old else "file not found"
-        hint = "`./inv upgrade` shows what changed, `./inv render` writes it"
+        hint = "`./inv project upgrade` shows what changed, `./inv render` writes it"
         raise StaleError(f"{_name(variant.id)}: {found}", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the invoke tasks: error messages, targets, reports of written files."""
+"""Helpers of the verbs: error messages, targets, reports of written files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import read_settings
 from drydock.core.commit import GitFailedError
-from drydock.core.console import emit, log, set_verbose
+from drydock.core.console import emit, log
 from drydock.core.errors import DrydockError, InputError, explain_os_error
 from drydock.core.files import dumps
-from drydock.core.lacking_package import exit_without_package
 from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.project import Project
 from drydock.inputs import others
@@ -51,30 +47,6 @@ def _explain_problem(problem: DrydockError | GitFailedError | OSError) -> Drydoc
     if isinstance(problem, GitFailedError):
         return InputError(problem.args[0], hint=problem.hint)
     return explain_os_error(problem) if isinstance(problem, OSError) else problem
-
-
-def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
-    """Make a function an invoke task that prints errors without a traceback. Options are those of invoke's task."""
-
-    def decorate(function: Callable[..., None]) -> Any:
-        @functools.wraps(function)
-        def run(*arguments: Any, **named: Any) -> None:
-            set_verbose(verbose=bool(named.get("verbose")))
-            try:
-                with print_errors():
-                    function(*arguments, **named)
-            except ModuleNotFoundError as error:  # a verb imports what only it needs
-                exit_without_package(error)
-            except KeyboardInterrupt:
-                again = "start again" if named.get("no_cache") else "resume"
-                log(f"interrupted; to {again}, run: {command_line()}")
-                sys.exit(INTERRUPTED)
-
-        made: Any = task(auto_shortflags=False, **options)(run)
-        made.texts = dict(made.help)  # invoke empties its own when it is asked for them
-        return made
-
-    return decorate
 
 
 def here() -> Project:

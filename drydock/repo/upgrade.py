@@ -118,7 +118,7 @@ def upgrade(project: Project, *, write: bool = False, json: bool = False) -> Non
         log("\n".join(f"wrote {project.name_of(path)}" for path in written) or "nothing to do")
         update.settle(errors)
     elif changed := compared.changed:
-        raise StaleError(f"this drydock changes {', '.join(changed)}", hint="`./inv upgrade --write` writes it")
+        raise StaleError(f"this drydock changes {', '.join(changed)}", hint="`./inv project upgrade --write` writes it")
 
 
 def notes(project: Project) -> tuple[UpgradeNote, ...]:
@@ -311,7 +311,7 @@ def rows_text(compared: Compared) -> str:
     same = [each for each in compared.rows if each.is_empty]
     lines += [f"drydock {version.number()} changes nothing in {', '.join(each.row for each in same)}"] if same else []
     if any(each.made_by not in ("", version.number()) for each in same):
-        lines.append("`./inv upgrade --write` records that, so that notes of older releases are not repeated")
+        lines.append("`./inv project upgrade --write` records that, so that notes of older releases are not repeated")
     lines += [f"{each.row}: rebuilt {each.support}" for each in compared.rows if each.support]
     lines += [_gone_line(row, instead) for row, instead in compared.gone.items()]
     lines += compared.requirements

@@ -63,7 +63,7 @@ APPTAINER = {"--env": "--env", "--device": "--bind", "--mount": "--mount", "--ho
 NAMES: Mapping[str, Mapping[str, str]] = {
     "docker": {},
     "compose": COMPOSE,
-    "k8s": KUBERNETES,
+    "kubernetes": KUBERNETES,
     "quadlet": QUADLET,
     "apptainer": APPTAINER | {"--runtime": "runtime", "--gpus": "--nv"},
 }
@@ -104,9 +104,9 @@ def lines(run: Run, container: Container, form: str) -> Iterable[str]:
     ):
         if form == "docker" or option in names:
             yield f"{names.get(option, option)}{f' {value}' if value else ''}: {because}"
-    if form == "k8s" and container.device_class:
+    if form == "kubernetes" and container.device_class:
         yield f"claim {container.device_class}: {container.count}: its driver gives the pod its devices"
-    elif form == "k8s" and container.resource:
+    elif form == "kubernetes" and container.resource:
         yield f"limits {container.resource}: {container.count}: the device plugin gives the pod its devices"
 
 
@@ -116,7 +116,7 @@ def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str,
     if run.privileged:
         yield "--privileged", "", f"{run.privileged.because} {run.privileged.instead}"
     yield from _of_devices(run, container)
-    if run.visible and form != "k8s":
+    if run.visible and form != "kubernetes":
         chosen = {name: value for name, value in container.visible.items() if name not in set_by_user}
         yield from (("--env", f"{name}={value}", run.visible.because) for name, value in chosen.items())
     for word in () if container.privileged else run.capabilities:
@@ -162,13 +162,13 @@ def _of_devices(run: Run, container: Container) -> Iterable[tuple[str, str, str]
 def _of_groups(run: Run, container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield the groups; a pod gets only those whose number is known."""
     for word, group in zip(run.groups, container.groups, strict=True):
-        if group.isdigit() or form != "k8s":
+        if group.isdigit() or form != "kubernetes":
             yield "--group-add", group if group == word.value else f"{group} ({word.value})", word.because
 
 
 def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield who can connect, and how to change that."""
-    if form == "k8s" or container.once or container.network == "none":
+    if form == "kubernetes" or container.once or container.network == "none":
         return
     where = f"{bracketed(container.address)}:{container.port}"
     only = f"only this machine can connect; --port {EVERY_ADDRESS}:{container.port} lets others"

@@ -38,7 +38,7 @@ from entrypoints.request.access import ALLOWED_HOSTS
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.shell_text,
     "compose": manifests.compose_text,
-    "k8s": kubernetes.kubernetes_text,
+    "kubernetes": kubernetes.kubernetes_text,
     "quadlet": podman.quadlet_text,
     "apptainer": apptainer.apptainer_text,
 }
@@ -46,13 +46,13 @@ WRITERS: dict[str, Callable[[Container], str]] = {
 DATA: dict[str, Callable[[Container], Any]] = {
     "docker": manifests.docker_argv,
     "compose": manifests.compose_project,
-    "k8s": kubernetes.documents,
+    "kubernetes": kubernetes.documents,
     "quadlet": podman.unit,
     "apptainer": apptainer.apptainer_argv,
 }
 """Format → the function that returns the same as data, for --json."""
 REMARKS: dict[str, Callable[[Container], Iterable[str]]] = {
-    "k8s": kubernetes.remarks,
+    "kubernetes": kubernetes.remarks,
     "quadlet": podman.remarks,
     "apptainer": apptainer.remarks,
 }
@@ -122,7 +122,7 @@ def run(project: Project, target: str, request: RunRequest, how: How = PLAIN, *,
     wanted = _with_allowed_hosts(wanted)
     user_options.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
-        wanted = _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted
+        wanted = _for_cluster(variant, target, request, wanted, here) if how.form == "kubernetes" else wanted
         wanted = podman.adapted(wanted) if how.form == "quadlet" else wanted
         _print(variant, _in_text(variant, wanted), how)
         return 0
@@ -147,7 +147,7 @@ def run_target(project: Project, target: str, request: RunRequest, how: How) -> 
     """Start what --target names on this machine, or print it; return the exit code. Raises what `run` raises."""
     machine = Building(project) if request.stand_ins or target == auto.AUTO else Here(project)
     # A manifest is for that host's kind anyway, and a stand-in runs on it.
-    chosen_by = request.host if target == auto.AUTO or not (request.stand_ins or how.form == "k8s") else ""
+    chosen_by = request.host if target == auto.AUTO or not (request.stand_ins or how.form == "kubernetes") else ""
     return run(project, auto.resolve_id(project, target, chosen_by), request, how, here=machine)
 
 
@@ -218,12 +218,12 @@ def _check(request: RunRequest, how: How) -> None:
         raise InputError("--model: found none, expected a folder or a hub id", hint="-- VERB runs something else")
     if how.form not in ("docker", "compose") and request.stand_ins:
         raise InputError("--stand-ins: a stand-in stays on this machine", hint="--format docker or compose starts it")
-    if how.form == "k8s" and (request.cpuset_cpus or request.cpuset_mems):
+    if how.form == "kubernetes" and (request.cpuset_cpus or request.cpuset_mems):
         text = "--cpuset-cpus and --cpuset-mems: a pod's CPUs are the kubelet's to choose"
         raise InputError(text, hint="its static CPU manager policy gives a pod whole cores of one NUMA node")
     if how.form == "compose" and request.cpuset_mems:
         raise InputError("--cpuset-mems: Compose has no key for it", hint="--format docker, or leave it out")
-    _check_cluster(request, verb, cluster=how.form == "k8s")
+    _check_cluster(request, verb, cluster=how.form == "kubernetes")
 
 
 def _check_bucket(project: Project, variant: Variant, model: str) -> None:
@@ -241,7 +241,7 @@ def _check_bucket(project: Project, variant: Variant, model: str) -> None:
 def _check_cluster(request: RunRequest, verb: str, *, cluster: bool) -> None:
     """Raise InputError for options that only a manifest has, or that it cannot have."""
     if not cluster and (request.monitor or request.device_class):
-        raise InputError("--monitor, --dra: of a Kubernetes manifest only", hint="add --format k8s")
+        raise InputError("--monitor, --dra: of a Kubernetes manifest only", hint="add --format kubernetes")
     if request.monitor and verb != user_options.SERVE:
         raise InputError(f"--monitor: {verb} has no metrics", hint="leave it out")
     if request.device_class and not _CLASS.fullmatch(request.device_class):
@@ -280,7 +280,7 @@ def _without_literal_key(
     arguments, keys = access.without_key(request.arguments) if own else (request.arguments, ())
     if keys and request.api_key_file:
         raise InputError("--api-key-file and --api-key: both give the key that clients must send", hint="give one")
-    address = access.EVERY_ADDRESS if how.form == "k8s" else request.address
+    address = access.EVERY_ADDRESS if how.form == "kubernetes" else request.address
     wanted = container(variant, request.model_copy(update={"arguments": arguments, "address": address}), here.machine)
     return wanted.model_copy(update={"key_required": bool(keys) or wanted.key_required}), keys
 
@@ -351,13 +351,13 @@ def _in_text(variant: Variant, wanted: Container) -> Container:
 
 def _print(variant: Variant, wanted: Container, how: How) -> None:
     """Print the command or manifest. Raises HostError for chosen cards that this machine does not have."""
-    if wanted.beyond and how.form != "k8s":
+    if wanted.beyond and how.form != "kubernetes":
         raise HostError(
             *wanted.beyond, hint="choose cards that exist, or leave --devices and --modules out for all of them"
         )
     said = [*_remarks(variant, wanted, how), *(wanted.missing if wanted.native else ())]
     said += REMARKS[how.form](wanted) if how.form in REMARKS else ()
-    if wanted.key_required and how.form not in ("k8s", "quadlet"):
+    if wanted.key_required and how.form not in ("kubernetes", "quadlet"):
         said.append(f"set {access.API_KEY} where this runs: it does not start without a key for clients")
     if wanted.image.startswith(STAND_INS):
         said.append(f"{wanted.image}: contains stand-ins: it is not what its lock pins")
@@ -370,7 +370,7 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
 
 def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
     engine = f"engine: {variant.compression.summary}"
-    own = how.form in ("k8s", "apptainer")  # they have remarks of their own
+    own = how.form in ("kubernetes", "apptainer")  # they have remarks of their own
     groups = () if own else manifests.unknown_groups(wanted)
     return (*reasons.lines(wanted.record, wanted, how.form), engine, *groups, *wanted.notes)
 

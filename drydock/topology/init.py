@@ -38,9 +38,7 @@ def find_hosts(folder: Path) -> dict[str, Path]:
         if _is_host(path) and found.setdefault(_name(path), path) != path:
             raise InputError(f"{path}: a second host with the name {_name(path)}", hint="rename one of the files")
     if not found:
-        raise InputError(
-            f"--hosts {folder}: found no recorded host, expected NAME.json or NAME/{HOST_FILE}", hint=_HINT
-        )
+        raise InputError(f"--root {folder}: found no recorded host, expected NAME.json or NAME/{HOST_FILE}", hint=_HINT)
     return found
 
 

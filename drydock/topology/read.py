@@ -96,7 +96,7 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
     for where, image in images.items():
         if image and not _BY_DIGEST.fullmatch(image):
             text = f"found {image!r}, expected an image by digest, registry/name@sha256:…"
-            hint = "a tag may name another image on each node; ./inv inspect prints digests"
+            hint = "a tag may name another image on each node; ./inv image inspect prints digests"
             yield document.problem(where, text), hint
 
 

@@ -29,7 +29,7 @@ from drydock.topology.render.parts import addresses, container_name, is_unpublis
 COMPOSE, ANSIBLE = "compose", "ansible"
 FORMATS = (COMPOSE, ANSIBLE)
 STDERR = 2
-_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "k8s", "slurm")
+_IN_CLUSTERS = ("kubernetes", "disaggregatedset", "slurm")
 
 
 class Options(NamedTuple):
@@ -87,8 +87,7 @@ def logs(project: Project, file: Path, options: Options, lines: int) -> None:
 def _check_format(plan: TopologyPlan, kind: str) -> None:
     """Raise InputError unless a format is named that starts something; a plan names its machines."""
     if kind in _IN_CLUSTERS:
-        own = kind.replace("k8s", "kubernetes")
-        hint = f"`./inv topology render PLAN --format {own} --output FOLDER`; its README has the cluster's commands"
+        hint = f"`./inv topology render PLAN --format {kind} --output FOLDER`; its README has the cluster's commands"
         raise InputError(f"--format {kind}: the cluster starts, watches and replaces it, not this program", hint=hint)
     if not kind:
         machines = ", ".join(f"{node} ({address})" for node, address in addresses(plan).items())

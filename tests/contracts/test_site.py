@@ -101,7 +101,7 @@ def test_each_page_has_one_place_in_the_navigation() -> None:
 
 def test_the_page_of_commands_is_that_of_the_tasks() -> None:
     text = (ROOT / commands.FILE).read_text()
-    assert commands.page(tasks.namespace) == text
+    assert commands.page(tasks.COMMANDS) == text
     assert "| `--offline` | do not use the network" in text
 
 

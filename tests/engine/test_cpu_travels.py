@@ -115,7 +115,7 @@ def test_a_signed_bundle_is_loaded_and_serves_without_any_network(
     engine = CutOff()
     try:
         load = (sys.executable, "-m", "invoke", "bundle.load", str(file), "--engine", "--json")
-        load += ("--key", str(signer.with_suffix(".pub")))
+        load += ("--verify-key", str(signer.with_suffix(".pub")))
         done = engine.run(*load, cwd=ROOT, env={**os.environ, "DRYDOCK_CACHE": str(there)})
         assert done.returncode == 0, done.stderr[-3000:]
         loaded = json.loads(done.stdout)

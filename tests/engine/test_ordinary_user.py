@@ -66,7 +66,7 @@ def test_an_ordinary_user_builds_verifies_bundles_publishes_and_runs(
         assert pins.image
         assert pins.image.digest == made["digest"]
         bundle = user.home / "bundle.tar"
-        invoke("bundle", "--output", str(bundle))
+        invoke("bundle.create", "--output", str(bundle))
         assert bundle.stat().st_uid == user.home.stat().st_uid
         published = json.loads(invoke("publish", "--registry", registry.host, "--json"))
         assert made["digest"] in json.dumps(published)

@@ -55,7 +55,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
 def test_init_prints_the_commands_that_follow_it_on_the_page(newcomer: Newcomer) -> None:
     commands = first_commands(PAGE, 5)
     verbs = [re.sub(r"--project \S+ ", "", command).split()[1] for command in commands]
-    assert verbs == ["init", "matrix", "lock", "render", "build"]
+    assert verbs == ["project", "matrix", "lock", "render", "build"]
     following = "".join(f"  {command}\n" for command in commands[2:])
     assert newcomer.printed[0].endswith(following.replace("~", str(newcomer.home)))
     assert newcomer.printed[4].startswith("drydock/acme-cpu:")

@@ -119,7 +119,9 @@ def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Re
     assert "foundation" not in second.said.phases
     new = set(layers(second.layout)) - set(layers(first.layout))
     assert len(new) == 1
-    assert oci.blob(second.layout, new.pop()).stat().st_size < 2_000_000  # the entrypoint: its sources and their bytecode
+    assert (
+        oci.blob(second.layout, new.pop()).stat().st_size < 2_000_000
+    )  # the entrypoint: its sources and their bytecode
     assert len(layers(first.layout)) == len(layers(second.layout))
 
 

@@ -27,7 +27,7 @@ def script(page: Path, own: str, port: int, folder: Path) -> str:
     text = text.replace("./inv run ", f"./inv run --cache {folder / 'cache'} ")
     text = text.replace("--detach", f"--detach --name {own} --port {port}")
     text = re.sub(r"-- check\b", "-- check || [ $? = 3 ]", text)  # a machine of tests may be tuned badly
-    return text.replace("./inv bundle.load", f"export DRYDOCK_CACHE={folder / 'elsewhere'}; ./inv bundle.load")
+    return text.replace("./inv bundle load", f"export DRYDOCK_CACHE={folder / 'elsewhere'}; ./inv bundle load")
 
 
 def free_port() -> int:

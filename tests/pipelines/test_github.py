@@ -66,8 +66,8 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
     runner.run("release")
     assert RIGHT not in runner.log
     where = f"{guarded.host}/acme/cpu:{VARIANT}-1.0.0"
-    options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
-    done = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=str(tmp_path / "docker"))
+    options = ("--verify-key", str(key.with_suffix(".pub")), "--registry-only")
+    done = small.invoke("image.verify", where, *options, DOCKER_CONFIG=str(tmp_path / "docker"))
     assert done.returncode == 0, done.stderr
 
     runner.env["SINCE"] = "HEAD"

@@ -90,8 +90,8 @@ def test_a_release_is_published_and_a_request_builds_what_it_changed(
     said = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=before)
     assert passed(said) == {"release-test", "release", "pages"}
     where = f"{guarded.host}/acme/cpu:{VARIANT}-edge"
-    options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
-    verified = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=docker)
+    options = ("--verify-key", str(key.with_suffix(".pub")), "--registry-only")
+    verified = small.invoke("image.verify", where, *options, DOCKER_CONFIG=docker)
     assert verified.returncode == 0, verified.stderr
 
     nothing = pipelines.run(**protected, CI_COMMIT_BEFORE_SHA=git(small.root, "rev-parse", "HEAD"))

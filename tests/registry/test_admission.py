@@ -68,7 +68,7 @@ def test_docker_hub_has_the_name_that_each_engine_gives_it(signed: Signed) -> No
 
 def test_a_key_that_is_not_public_is_refused(key: Path, tmp_path: Path) -> None:
     for file in (key, tmp_path / "missing", tmp_path):
-        with pytest.raises(InputError, match="--key") as caught:
+        with pytest.raises(InputError, match="--verify-key") as caught:
             policy("kyverno", "ghcr.io/acme/cpu", str(file))
         assert "cosign public-key" in caught.value.hint
     with pytest.raises(InputError, match="expected kyverno or sigstore"):

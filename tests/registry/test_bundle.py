@@ -142,7 +142,7 @@ def test_killed_while_it_is_written_the_old_one_stays(carried: Carried, tmp_path
     file = tmp_path / "again.tar"
     shutil.copy(carried.file, file)
     for after in (1.5, 2.0, 2.5):
-        process = carried.here.start("bundle", "--target", VARIANT, "--output", str(file))
+        process = carried.here.start("bundle.create", "--target", VARIANT, "--output", str(file))
         time.sleep(after)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -260,7 +260,7 @@ def without_one(archive: Archive) -> bytes:
 
 
 FORGERIES = {
-    "stripped": Forgery(lambda archive: archive.index_bytes, lambda *_: b"", "not signed, but --key"),
+    "stripped": Forgery(lambda archive: archive.index_bytes, lambda *_: b"", "not signed, but --verify-key"),
     "of somebody else": Forgery(
         lambda archive: archive.index_bytes, other_key, "no valid signature: .*invalid signature"
     ),

@@ -114,7 +114,7 @@ def test_load_rebuild_the_same_digest_run(
     small: Small = request.getfixturevalue(name)
     built = small.build()
     file = tmp_path / "small.tar"
-    done = small.invoke("bundle", "--target", VARIANT, "--output", str(file), "--json")
+    done = small.invoke("bundle.create", "--target", VARIANT, "--output", str(file), "--json")
     assert done.returncode == 0, done.stderr[-3000:]
     created = json.loads(done.stdout)
     assert created["images"] == {VARIANT: {"linux/amd64": built["digest"]}}

@@ -105,7 +105,7 @@ def changes(before: Advisories, after: Advisories) -> str:
     counts = f"{len(fixed)} fixed, {len(new)} remain, {len(unknown)} with a new version that was not checked"
     lines = [f"Known vulnerabilities: {counts}; {len(after.not_asked)} package versions were not checked"]
     lines += [f"  fixed: {text}" for text in sorted(fixed)]
-    lines += [f"  remains, see `./inv lock --outdated` for the bound: {text}" for text in sorted(new.values())]
+    lines += [f"  remains, see `./inv outdated` for the bound: {text}" for text in sorted(new.values())]
     lines += [f"  not checked again: {text}" for text in sorted(unknown.values())]
     return as_lines(lines)
 

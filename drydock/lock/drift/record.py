@@ -1,4 +1,4 @@
-"""What `lock --outdated` finds, as data and as text. Pure."""
+"""What `outdated` finds, as data and as text. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NotAsked(Record):
 
 
 class Drift(Record):
-    """What `lock --outdated --json` prints."""
+    """What `outdated --json` prints."""
 
     drifted: tuple[DriftedPin, ...]
     """What locking again would change."""

@@ -1,4 +1,4 @@
-"""Implement `lock --outdated`. IO."""
+"""Implement `outdated`. IO."""
 
 from __future__ import annotations
 

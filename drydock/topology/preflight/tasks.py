@@ -76,7 +76,7 @@ def _answers(
 
 
 def _chips(file: Path, plan: TopologyPlan, folder: str) -> dict[str, dict[int, str]]:
-    """Return node → chip → recorded address. Raises InputError if --hosts has none."""
+    """Return node → chip → recorded address. Raises InputError if --root has none."""
     try:
         return chips_of(plan, hosts_of(file, plan, folder))
     except InputError as error:

@@ -71,7 +71,7 @@ def read_hosts(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:
 
 
 def hosts_of(file: Path, plan: TopologyPlan, folder: str) -> dict[str, Commands]:
-    """Return each node's recorded commands: of --hosts, or of the hosts that a topology.yaml names.
+    """Return each node's recorded commands: of --root, or of the hosts that a topology.yaml names.
 
     The latter only if ranks read ranktables, since other plans need none. A plan's file names no hosts. Raises
     InputError.
@@ -89,7 +89,7 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
     """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
     plan = ranktable.reading(plan)
     if kind == "ranktable" and not hosts:
-        raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --hosts FOLDER")
+        raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --root FOLDER")
     if kind in _PODS:
         return kubernetes.files(plan, variant, disaggregated=kind == "disaggregatedset")
     tables = ranktable.files(plan, hosts) if hosts else {}
@@ -134,7 +134,7 @@ def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str,
     if absent:
         raise InputError(
             *(f"ranktable {name}: a rank reads it, but no recorded host gives it" for name in absent),
-            hint="add --hosts FOLDER with NODE.json or NODE/host.json of every node",
+            hint="add --root FOLDER with NODE.json or NODE/host.json of every node",
         )
 
 

@@ -30,7 +30,9 @@ def invoke(*arguments: str) -> str:
 
 def of_run(target: str, model: Path, image: str, *options: str) -> list[dict[str, Any]]:
     """Return the objects that `run` prints."""
-    text = invoke("run", "--target", target, "--format", "k8s", "--model", str(model), "--image", image, *options)
+    text = invoke(
+        "run", "--target", target, "--format", "kubernetes", "--model", str(model), "--image", image, *options
+    )
     return [*yaml.safe_load_all(text)]
 
 

@@ -1,4 +1,4 @@
-"""What is taken from a bundle: nothing without `--key` or `--digest`, else its images with their documents."""
+"""What is taken from a bundle: nothing without `--verify-key` or `--digest`, else its images with their documents."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
 
 
 def test_without_key_and_digest_nothing_is_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="found neither --key nor --digest") as error:
+    with pytest.raises(InputError, match="found neither --verify-key nor --digest") as error:
         load(DRYDOCK, tmp_path / "does-not-exist.tar")
-    assert "bundle.load" in error.value.hint
+    assert "bundle load" in error.value.hint
     assert "--digest sha256:…" in error.value.hint
-    assert "--key cosign.pub" in error.value.hint
+    assert "--verify-key cosign.pub" in error.value.hint
 
 
 def test_another_bundle_than_the_digest_says_is_refused_before_anything_is_parsed(

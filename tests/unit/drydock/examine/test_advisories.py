@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import tasks
 from drydock.config.matrix import find as find_variant
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
@@ -22,6 +21,7 @@ from drydock.examine.advisories.databases import OsvFiles, OsvService, documents
 from drydock.examine.advisories.find import not_covered, subjects
 from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, PinnedPackage, changes, text
 from drydock.lock import lockfile
+from drydock.verbs import trust
 from tests.support.damage import fuzz, survives_damage
 from tests.support.loopback import Handler, Loopback
 from tests.support.osv_records import record
@@ -313,7 +313,7 @@ def test_an_unreachable_service_costs_one_wait_and_is_reported(
     point_to("http://127.0.0.1:9", tmp_path, monkeypatch)
     monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
     with pytest.raises(SystemExit) as ended:
-        tasks.audit.body(None, target="cpu", advisories=True)
+        trust.audit_row.body(None, target="cpu", advisories=True)
     assert ended.value.code == 16
     said = capsys.readouterr().out
     refused = "OSV: http://127.0.0.1:9/v1/query: the connection was refused (asked 5 times)"
@@ -397,7 +397,7 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 ) -> None:
     server.files = dict.fromkeys(map(question, EVERYTHING), b"{}") | {f"/v1/query PyPI jinja2 {JINJA}": answer}
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
-        tasks.audit.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
+        trust.audit_row.body(None, target="cpu", advisories=True, json=True, ignore=ignored)
     assert (ended.value.code if ended else None) == code
     found = json.loads(capsys.readouterr().out)
     assert [item["package"] for item in found["findings"]] == ["jinja2"] * (code == 18)
@@ -408,12 +408,12 @@ def test_the_exit_code_says_what_the_service_knows_of_a_lock(
 def test_the_verbs_print_and_exit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "osv.json").write_text(json.dumps(VULNERABLE))
     with pytest.raises(SystemExit) as ended:
-        tasks.lock.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
+        trust.audit_row.body(None, target="cpu", advisories=True, json=True, database=[str(tmp_path)])
     assert ended.value.code == 18
     assert json.loads(capsys.readouterr().out)["findings"][0]["package"] == "jinja2"
     with pytest.raises(SystemExit) as ended:
-        tasks.lock.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
+        trust.audit_row.body(None, target="cpu", advisories=True, database=[str(tmp_path / "none.json")])
     assert ended.value.code == 2
     with pytest.raises(SystemExit) as ended:
-        tasks.audit.body(None)
+        trust.audit_row.body(None)
     assert ended.value.code == 2

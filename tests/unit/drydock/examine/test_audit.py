@@ -240,7 +240,7 @@ def test_no_file_that_every_image_gets_looks_like_a_secret(variant: Variant) -> 
     assert "opt/drydock/failures.json" in files
     policy = hardening.read_policy(DRYDOCK)
     kinds = {path: [*hardening.secrets(path, data, policy.patterns)] for path, data in files.items()}
-    assert kinds == dict.fromkeys(files, [])
+    assert kinds == {path: [] for path in files}
 
 
 # --- Dockerfiles ----------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_the_age_is_a_number_of_days() -> None:
 
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="--key and --identity exclude each other"):
+    with pytest.raises(InputError, match="--verify-key and --identity exclude each other"):
         tasks.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
 
 
@@ -151,9 +151,9 @@ def test_without_key_or_identity_only_looking_is_possible() -> None:
             tasks.verify(DRYDOCK, "r.example/a/b:c", options)
         return caught.value
 
-    assert "verify --reference: found neither --key nor --identity" in str(refused("", unsigned=False))
+    assert "image verify: found neither --verify-key nor --identity" in str(refused("", unsigned=False))
     assert "--unsigned" in refused("", unsigned=False).hint
-    assert "--unsigned excludes --key" in str(refused("key", unsigned=True))
+    assert "--unsigned excludes --verify-key" in str(refused("key", unsigned=True))
 
 
 def test_a_time_in_the_future_is_a_problem() -> None:

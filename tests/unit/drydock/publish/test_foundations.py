@@ -175,7 +175,10 @@ def test_without_digest_and_key_nothing_is_asked_for(job: Job, made: Path, capsy
     with Shared(made, job.foundation_key) as registry:
         assert not pulled(job, registry)
         assert registry.seen == []
-    assert "cpu-vllm0.32/lock.json has no digest for it, and no --key says who may sign it" in capsys.readouterr().err
+    assert (
+        "cpu-vllm0.32/lock.json has no digest for it, and no --verify-key says who may sign it"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_digest_counts_for_its_own_key_only(job: Job, made: Path) -> None:
@@ -346,7 +349,7 @@ def test_a_kept_foundation_is_not_pulled_again(committed: Job, registry: Shared,
 @pytest.mark.parametrize(
     ("registry", "trust", "problem"),
     [
-        ("", KEY, "--key, --identity and --insecure are for foundations"),
+        ("", KEY, "--verify-key, --identity and --insecure are for foundations"),
         ("acme.example/a:tag", NO_SIGNER, "expected host and repository"),
         (f"acme.example/a@{OTHER}", NO_SIGNER, "expected host and repository"),
         ("acme.example/A b", NO_SIGNER, "invalid repository"),

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config import renamed
 from drydock.core.paths import ROOT
+from drydock.lock.proof import TIERS
 from drydock.repo import cli
-from tasks import namespace
+from drydock.repo.options import list_fields, read_help
+from tasks import COMMANDS, namespace
 
 pytestmark = pytest.mark.checkout
 
@@ -26,7 +29,7 @@ def inv(*words: str) -> subprocess.CompletedProcess[str]:
     code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            cli.run(namespace, words)
+            cli.run(COMMANDS, words)
         except SystemExit as end:
             code = end.code or 0
     assert isinstance(code, int), code
@@ -39,14 +42,68 @@ def started(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_the_overview_names_every_task_once() -> None:
-    listed = [name for names in cli.TASKS.values() for name in names]
-    tasks = {min((name, *aliases), key=len) for name, aliases in namespace.task_names.items()}
-    benchmarks = {name for name in tasks if name.startswith("bench.")}
+VERBS = {name: verb for members in COMMANDS.values() for name, verb in members.items()}
 
-    assert len(listed) == len(set(listed))
-    assert set(listed) == tasks - benchmarks
-    assert cli.overview(namespace) == started().stdout == inv("help").stdout
+
+def test_the_overview_names_every_verb_once() -> None:
+    shown = started().stdout
+    assert shown == inv("help").stdout == cli.overview(cli.Verbs(COMMANDS))
+    listed = [line[2:19].strip() for line in shown.splitlines() if line.startswith("  ")]
+    assert listed == [name for name in VERBS if not name.startswith("bench ")]
+
+
+def test_every_option_of_every_verb_has_a_help() -> None:
+    texts = {name: read_help(verb.record) for name, verb in VERBS.items()}
+    assert len(texts) > 50
+    assert [
+        f"{name} {field}" for name, verb_texts in texts.items() for field, text in verb_texts.items() if not text
+    ] == []
+
+
+def test_the_tiers_of_matrix_are_those_of_proofs() -> None:
+    assert list_fields(VERBS["matrix"].record)["proof"].choices == TIERS
+
+
+@pytest.mark.parametrize(
+    ("words", "warning", "error"),
+    [
+        ("init", "`init` is now `project init`", "project init requires --folder"),
+        ("diff a", "`diff` is now `image diff`", "image diff requires --new"),
+        (
+            "verify --registry-only --reference a/b --key k --nope",
+            "`verify --reference` is now `image verify`",
+            "--nope",
+        ),
+        (
+            "verify --reference=a/b --key k --nope",
+            "image verify: --key is now --verify-key",
+            "image verify: unknown option",
+        ),
+        ("lock --outdated --nope", "`lock --outdated` is now `outdated`", "outdated: unknown option --nope"),
+        ("lock --advisories --nope", "`lock --advisories` is now `audit`", "audit: unknown option --nope"),
+        ("bundle --target cpu --sign k", "bundle create: --sign is now --sign-key", "bundle create requires --output"),
+        ("model nonsense", "`model` is now `model demo`", "unknown model 'nonsense', expected smollm2"),
+        ("size --length 5 --hosts x --nope", "size: --length is now --max-model-len", "size: unknown option --nope"),
+        (
+            "run --target cpu --format k8s --nope",
+            "run: --format k8s is now --format kubernetes",
+            "unknown option --nope",
+        ),
+        ("verify --print-policy kyverno --reference a/b", "is now `policy`", "policy requires --verify-key"),
+    ],
+)
+def test_an_old_name_warns_and_does_the_same(words: str, warning: str, error: str) -> None:
+    ran = started(*words.split())
+    assert warning in ran.stderr
+    assert error in ran.stderr.partition("error: ")[2]
+
+
+def test_every_old_name_leads_to_one_that_exists() -> None:
+    assert {old.new for old in renamed.VERBS} <= VERBS.keys()
+    options = {
+        name: {f"--{field.option}" for field in list_fields(verb.record).values()} for name, verb in VERBS.items()
+    }
+    assert [old for old in renamed.OPTIONS if old.new and old.new not in options[old.where]] == []
 
 
 @pytest.mark.parametrize("words", ["build --help", "build -h", "help build", "-h build", "--help build",
@@ -81,7 +138,8 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("build cpu gaud", "unknown target 'gaud'", "gaudi2, gaudi2e, gaudi3"),
         ("build --target", "--target requires a value", "--target VALUE"),
         ("build --target gaud", "unknown target 'gaud'", "gaudi2, gaudi2e, gaudi3"),
-        ("plan --model x", "unknown task 'plan'", "./inv entrypoint --target ROW -- plan"),
+        ("facts --model x", "unknown task 'facts'", "./inv entrypoint --target ROW -- facts"),
+        ("run --target cpu --format kubernets", "run: --format kubernets: unknown value", "did you mean 'kubernetes'?"),
         ("serve x", "unknown task 'serve'", "./inv run --target ROW --model MODEL"),
         (
             "entrypoint --target cpu plan -q",
@@ -142,9 +200,7 @@ def test_words_after_dashes_are_not_read() -> None:
 
 
 def test_the_short_options_are_those_for_help_and_for_verbose() -> None:
-    contexts = {context.name: context for context in namespace.to_contexts()}
-
-    assert list(cli._checked(["build", "--target", "cpu", "-v"], contexts))[-1] == "--verbose"
+    assert list(cli._checked(["build", "--target", "cpu", "-v"], cli.Verbs(COMMANDS)))[-1] == "--verbose"
     refused = inv("matrix", "-v")
     assert refused.returncode == 2
     assert "matrix: unknown option --verbose" in refused.stderr
@@ -195,11 +251,6 @@ def test_a_group_lists_its_tasks_and_the_version_is_told() -> None:
         name.partition(".")[2] for name in namespace.task_names if name.startswith("topology.")
     }
     assert inv("--version").stdout.startswith("drydock ")
-
-
-def test_no_value_of_a_completion_is_of_an_unknown_option() -> None:
-    known = {name: context for context in namespace.to_contexts() for name in (context.name, *context.aliases)}
-    assert [words for words in cli.VALUES if words.split()[1] not in known[words.split()[0]].flags] == []
 
 
 def test_an_unknown_shell_names_the_known_ones() -> None:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from invoke.context import Context
 
-import tasks
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import FetchError, InputError, StaleError
@@ -21,6 +20,7 @@ from drydock.inputs import wheels
 from drydock.inputs.uv import Candidate, ResolveRequest
 from drydock.model.variant import Variant
 from drydock.repo import locking, update
+from drydock.verbs import parts
 
 CPU = "templates/cpu/stacks/cpu-0.32.yaml"
 
@@ -154,10 +154,10 @@ def test_a_dockerfile_that_differs_is_stale(
 @pytest.mark.checkout
 def test_render_names_every_stale_lock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     variants = [bumped(find(read_matrix(DRYDOCK), target)) for target in ("cpu", "cpu-text")]
-    monkeypatch.setattr(tasks, "chosen", lambda _: variants)
+    monkeypatch.setattr(parts, "chosen", lambda _: variants)
 
     with pytest.raises(SystemExit):
-        tasks.render(Context())
+        parts.render_rows(Context())
     said = capsys.readouterr().err
     assert "images/cpu-vllm0.32/lock.json: platforms" in said
     assert "images/cpu-text-vllm0.32/lock.json: platforms" in said

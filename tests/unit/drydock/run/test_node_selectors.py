@@ -40,9 +40,9 @@ def manifest(
 ) -> tuple[dict[str, Any], str]:
     """Return the pod's specification, and what was said."""
     wanted = RunRequest(model="a/b", **request)
-    run.run(DRYDOCK, target, wanted, How("k8s", json=True), here=Recorded(folder))
+    run.run(DRYDOCK, target, wanted, How("kubernetes", json=True), here=Recorded(folder))
     data = json.loads(capsys.readouterr().out)
-    return data["k8s"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
+    return data["kubernetes"][1]["spec"]["template"]["spec"], "\n".join(data["remarks"])
 
 
 def limit(spec: Mapping[str, Any]) -> int:
@@ -71,7 +71,9 @@ def test_a_file_that_is_no_recorded_host_is_refused_also_where_nodes_have_no_kin
     other = tmp_path / "topology.yaml"
     other.write_text("model: a/b\n")
     with pytest.raises(InputError, match=f"--root {re.escape(str(other))}"):
-        run.run(DRYDOCK, "cpu", RunRequest(model="a/b", host=str(other)), How("k8s", json=True), here=Here(DRYDOCK))
+        run.run(
+            DRYDOCK, "cpu", RunRequest(model="a/b", host=str(other)), How("kubernetes", json=True), here=Here(DRYDOCK)
+        )
 
 
 def test_the_targets_name_and_the_devices_tell_the_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

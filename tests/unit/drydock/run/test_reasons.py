@@ -46,7 +46,7 @@ def test_the_reasons_are_those_of_the_printed_command(variant: Variant) -> None:
 
     assert explained <= flags(wanted)
     assert flags(wanted) - OWN <= explained
-    own = {line.partition(":")[0].partition(" ")[0] for line in lines(variant.run, wanted, "k8s")}
+    own = {line.partition(":")[0].partition(" ")[0] for line in lines(variant.run, wanted, "kubernetes")}
     assert own <= {name.partition(" ")[0].rstrip(":") for name in (*KUBERNETES.values(), "limits")}
 
 
@@ -71,7 +71,7 @@ def test_a_choice_shows_in_the_reason(tmp_path: Path) -> None:
 
 def test_compose_and_kubernetes_have_their_own_names(tmp_path: Path) -> None:
     compose = reasons(NODES, tmp_path, form="compose")
-    pod = reasons(NODES, tmp_path, form="k8s")
+    pod = reasons(NODES, tmp_path, form="kubernetes")
 
     assert any(line.startswith("devices /dev/davinci0 … /dev/davinci7: ") for line in compose)
     assert any(line.startswith("ports 127.0.0.1:8000: ") for line in compose)
@@ -85,7 +85,7 @@ def test_every_reason_in_a_manifest_names_something_in_it(tmp_path: Path, record
     wanted = made(record, machine(tmp_path))
     text = kubernetes.kubernetes_text(wanted)
 
-    explained = list(lines(record, wanted, "k8s"))
+    explained = list(lines(record, wanted, "kubernetes"))
     assert bool(explained) == (record not in (RECORDS["gpus"], RECORDS["nothing"]))  # a pod asks for these by count
     for line in explained:
         assert line.partition(" ")[0].rstrip(":") in text

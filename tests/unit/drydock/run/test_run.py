@@ -102,14 +102,14 @@ def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.
 
     run.run(DRYDOCK, "cpu", MODEL, How("compose"), here=here)
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"services", "volumes"}
-    run.run(DRYDOCK, "cpu", MODEL, How("k8s"), here=here)
+    run.run(DRYDOCK, "cpu", MODEL, How("kubernetes"), here=here)
     out, err = capsys.readouterr()
     assert [document["kind"] for document in yaml.safe_load_all(out)][1] == "Deployment"
     assert "exists on this machine only: push it" in err
     assert here.became == []
 
 
-@pytest.mark.parametrize("form", ["docker", "compose", "k8s", "quadlet"])
+@pytest.mark.parametrize("form", ["docker", "compose", "kubernetes", "quadlet"])
 @pytest.mark.parametrize(
     ("target", "groups"),
     [
@@ -123,7 +123,7 @@ def test_of_a_group_of_unknown_number_one_sentence_says_what_to_do(
     target: str, groups: list[str], form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.run(DRYDOCK, target, MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
-    said = "left out; add its number" if form == "k8s" else "replace it by its number"
+    said = "left out; add its number" if form == "kubernetes" else "replace it by its number"
 
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("group ")]
     assert [line.removeprefix("group ").partition(":")[0] for line in lines] == groups
@@ -369,7 +369,7 @@ def test_a_server_on_loopback_without_a_key_gets_its_names(
         ("compose", f"{LOCAL},cpu-vllm0-32"),
         ("quadlet", f"{LOCAL},cpu-vllm0-32"),
         ("apptainer", LOCAL),
-        ("k8s", ""),  # its clients send a key, and other names
+        ("kubernetes", ""),  # its clients send a key, and other names
     ],
 )
 def test_every_format_has_the_names_and_the_reason(
@@ -401,10 +401,10 @@ def test_a_pod_has_no_address_of_this_machine_and_always_a_key(
 ) -> None:
     here = FakeHere(tmp_path)
 
-    run.run(DRYDOCK, "cpu", MODEL, How("k8s"), here=here)
+    run.run(DRYDOCK, "cpu", MODEL, How("kubernetes"), here=here)
     assert "name: vllm-api-key" in capsys.readouterr().out
     with pytest.raises(InputError, match="a pod has no address of this machine"):
-        run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"address": "127.0.0.1"}), How("k8s"), here=here)
+        run.run(DRYDOCK, "cpu", MODEL.model_copy(update={"address": "127.0.0.1"}), How("kubernetes"), here=here)
 
 
 def test_a_server_on_the_hosts_network_listens_on_loopback_and_in_a_pod_on_every_address(
@@ -415,7 +415,7 @@ def test_a_server_on_the_hosts_network_listens_on_loopback_and_in_a_pod_on_every
     assert "--network host" in out
     assert "--host 127.0.0.1" in out
     assert "--host 127.0.0.1: only this machine can connect" in err
-    run.run(DRYDOCK, "cloudmatrix384", MODEL, How("k8s"), here=FakeHere(tmp_path))
+    run.run(DRYDOCK, "cloudmatrix384", MODEL, How("kubernetes"), here=FakeHere(tmp_path))
     (args,) = (
         document["spec"]["template"]["spec"]["containers"][0]["args"]
         for document in yaml.safe_load_all(capsys.readouterr().out)
@@ -459,7 +459,7 @@ def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.Ca
     written = {
         "docker": lambda: shlex.split(text.replace("\\\n", " ")),
         "compose": lambda: yaml.safe_load(text),
-        "k8s": lambda: [*yaml.safe_load_all(text)],
+        "kubernetes": lambda: [*yaml.safe_load_all(text)],
         "quadlet": lambda: {
             part.partition("]")[0]: [[*line.split("=", 1)] for line in part.splitlines()[1:] if line]
             for part in text.split("\n[")
@@ -535,7 +535,7 @@ def test_a_container_gets_the_users_cpus_and_memory_nodes(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("form", "changes", "words"),
     [
-        ("k8s", {}, "a pod's CPUs are the kubelet's to choose"),
+        ("kubernetes", {}, "a pod's CPUs are the kubelet's to choose"),
         ("compose", {}, "--cpuset-mems: Compose has no key for it"),
         ("docker", {"cpuset_cpus": "0-"}, "--cpuset-cpus '0-': expected"),
         ("docker", {"cpuset_mems": "all"}, "--cpuset-mems 'all': expected"),

@@ -81,7 +81,7 @@ def test_without_devices_a_recorded_host_is_asked_for(tmp_path: Path, started: l
 def test_a_manifest_would_need_an_image_that_is_pushed() -> None:
     request = RunRequest(host=str(HOST), stand_ins=True)
     with pytest.raises(InputError, match="a stand-in stays on this machine"):
-        run.run(DRYDOCK, "mi300x", request, run.How("k8s"), here=run.Building(DRYDOCK))
+        run.run(DRYDOCK, "mi300x", request, run.How("kubernetes"), here=run.Building(DRYDOCK))
 
 
 def test_a_row_without_vllm_is_refused(tmp_path: Path, started: list[str]) -> None:

@@ -47,7 +47,7 @@ def service(data: Any) -> dict[str, Any]:
 
 
 def pod(data: Any) -> dict[str, Any]:
-    found = next(item for item in data["k8s"] if item["kind"] in ("Deployment", "Job"))
+    found = next(item for item in data["kubernetes"] if item["kind"] in ("Deployment", "Job"))
     return found["spec"]["template"]["spec"]  # type: ignore[no-any-return] - as JSON gives it
 
 
@@ -68,10 +68,10 @@ def test_a_value_reaches_every_format_as_it_is(value: str, tmp_path: Path, capsy
     run.run(DRYDOCK, "cpu", request, How("compose"), here=FakeHere(tmp_path))
     (found,) = yaml.safe_load(capsys.readouterr().out)["services"].values()
     assert found["environment"]["VLLM_SOME_NAME"] == value.replace("$", "$$")
-    assert variables(printed(request, "k8s", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
+    assert variables(printed(request, "kubernetes", tmp_path, capsys))["VLLM_SOME_NAME"] == value.replace("$", "$$")
 
 
-@pytest.mark.parametrize("form", ["docker", "compose", "k8s"])
+@pytest.mark.parametrize("form", ["docker", "compose", "kubernetes"])
 def test_an_unknown_variables_value_is_in_no_text(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_name_alone_is_passed_by_name_and_read_from_a_secret_in_a_pod(
     assert [argv[place - 1] for place, word in enumerate(argv) if word in names] == ["--env"] * 4
     environment = service(printed(request, "compose", tmp_path, capsys))["environment"]
     assert {name: environment[name] for name in names} == dict.fromkeys(names)
-    data = printed(request, "k8s", tmp_path, capsys)
+    data = printed(request, "kubernetes", tmp_path, capsys)
     found = variables(data)
     assert found["no_proxy"] == "localhost"
     reference = {"name": "modelscope-api-token", "key": "MODELSCOPE_API_TOKEN", "optional": False}
@@ -167,7 +167,7 @@ def test_a_named_variable_must_be_there_before_a_start(
     monkeypatch.delenv("VLLM_NOT_THERE", raising=False)
     here, request = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"env": ("VLLM_NOT_THERE",)})
 
-    for how in (How(), How("k8s")):
+    for how in (How(), How("kubernetes")):
         with pytest.raises(InputError, match="your shell has no such variable"):
             run.run(DRYDOCK, "cpu", request, how, here=here)
     assert here.became == []
@@ -230,7 +230,7 @@ def test_a_volume_is_mounted_in_every_format(tmp_path: Path, capsys: pytest.Capt
     inside, out = service(printed(request, "compose", tmp_path, capsys))["volumes"][:2]
     assert (inside["source"], inside["read_only"]) == (f'{tmp_path}/a,"b" $$c', True)
     assert (out["target"], "read_only" in out) == ("/out", False)
-    data = printed(request, "k8s", tmp_path, capsys)
+    data = printed(request, "kubernetes", tmp_path, capsys)
     mounts = {item["mountPath"]: item for item in pod(data)["containers"][0]["volumeMounts"]}
     assert (mounts["/data/in"]["readOnly"], mounts["/out"]["readOnly"]) == (True, False)
     paths = {item["name"]: item["hostPath"]["path"] for item in pod(data)["volumes"] if "hostPath" in item}
@@ -314,7 +314,7 @@ def test_the_machines_network_moves_the_address_into_the_server(
     assert argv[-6:] == ["--host", "127.0.0.1", "--port", "9000", "--status-port", "9001"]
     found = service(printed(request, "compose", tmp_path, capsys))
     assert (found["network_mode"], "ports" in found) == ("host", False)
-    assert pod(printed(request, "k8s", tmp_path, capsys))["hostNetwork"] is True
+    assert pod(printed(request, "kubernetes", tmp_path, capsys))["hostNetwork"] is True
 
 
 def test_a_network_of_the_engine_keeps_the_published_ports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +328,7 @@ def test_a_network_of_the_engine_keeps_the_published_ports(tmp_path: Path, capsy
     assert found["ports"][0] == "127.0.0.1:8000:8000"
     assert data["compose"]["networks"] == {"mine": {"external": True}}
     with pytest.raises(InputError, match="a pod is in the cluster's network"):
-        run.run(DRYDOCK, "cpu", request, How("k8s"), here=FakeHere(tmp_path))
+        run.run(DRYDOCK, "cpu", request, How("kubernetes"), here=FakeHere(tmp_path))
 
 
 def test_another_network_than_the_records_is_said(tmp_path: Path) -> None:
@@ -554,10 +554,10 @@ def test_a_monitor_reads_the_metrics_of_both_ports(tmp_path: Path) -> None:
     [
         ("cuda", {"monitor": True}, "Kubernetes manifest only"),
         ("cuda", {"device_class": "gpu.example", "format": "compose"}, "Kubernetes manifest only"),
-        ("cuda", {"device_class": "A_b", "format": "k8s"}, "invalid name"),
-        ("cuda", {"device_class": "a..b", "format": "k8s"}, "invalid name"),
-        ("cuda", {"monitor": True, "format": "k8s", "arguments": ("check",)}, "no metrics"),
-        ("cpu", {"device_class": "gpu.example", "format": "k8s"}, "no device"),
+        ("cuda", {"device_class": "A_b", "format": "kubernetes"}, "invalid name"),
+        ("cuda", {"device_class": "a..b", "format": "kubernetes"}, "invalid name"),
+        ("cuda", {"monitor": True, "format": "kubernetes", "arguments": ("check",)}, "no metrics"),
+        ("cpu", {"device_class": "gpu.example", "format": "kubernetes"}, "no device"),
     ],
 )
 def test_claims_and_monitors_that_cannot_be(target: str, options: dict[str, Any], said: str) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from invoke import Context
 
-import tasks
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.run.entrypoint import DoesNotFitError
 from drydock.topology import page, size
+from drydock.verbs import plans
 
 EMPTY = size.Capacity("h100-8x", "8 x H100", "cuda13.0-vllm0.33")
 PLAN = {
@@ -49,7 +49,7 @@ def test_flags_after_the_dashes_are_those_of_plan(monkeypatch: pytest.MonkeyPatc
     asked: list[Sequence[str]] = []
     monkeypatch.setattr(sys, "argv", ["inv", "size", "m", "--", "--enable-lora"])
     monkeypatch.setattr(size, "sizes", lambda *given: [asked.append(given[3])] * 0)
-    tasks.size.body(Context(), "m", length=5)
+    plans.size_machines.body(Context(), model="m", max_model_len=5)
     assert asked == [("--max-model-len", "5", "--enable-lora")]
 
 

@@ -1,0 +1,100 @@
+"""Verbs that show the parts of a build: fetch, render, bake, engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.console import emit
+from drydock.core.files import dumps
+from drydock.model.record import dump
+from drydock.repo.options import (
+    AlwaysJson,
+    Check,
+    Contexts,
+    EachTarget,
+    Json,
+    Locked,
+    Offline,
+    Platform,
+    Target,
+    Verb,
+    Verbose,
+)
+from drydock.repo.task_helpers import chosen, here, report
+
+
+class EngineOptions(AlwaysJson):
+    """What happens to the engine."""
+
+    stop: bool = False
+    """stop the engine that drydock started"""
+
+
+@Verb
+def start_engine(options: EngineOptions) -> None:
+    """Check that a suitable Docker engine is running. On Debian as root, install and start one if needed."""
+    from drydock.engine import daemon
+
+    emit(dumps({"stopped": daemon.stop()} if options.stop else dump(daemon.ensure())))
+
+
+class FetchOptions(Target, Offline, Platform, Contexts, Locked, AlwaysJson, Verbose):
+    """What is downloaded."""
+
+
+@Verb
+def fetch_inputs(options: FetchOptions) -> None:
+    """Download everything that a lock pins into the store and print the build contexts."""
+    from drydock.build.job import BuildOptions
+    from drydock.inputs import overrides
+    from drydock.repo import locking
+
+    settings = BuildOptions(options.platform or None, options.offline, overrides.parse(options.context))
+    job = locking.job_of(here(), options.target, settings, locked=options.locked, given=options.supplied)
+    emit(dumps(locking.fetch(job)))
+
+
+class RenderOptions(EachTarget, Check, Json):
+    """What is rendered."""
+
+    profile: bool = False
+    """write nothing; print the profile.json of --target's image"""
+
+
+@Verb
+def render_rows(options: RenderOptions) -> None:
+    """Write images/VARIANT/Dockerfile from the matrix and the templates; in a project upgrade.json of its rows too."""
+    from drydock.build import render
+    from drydock.lock import lockfile
+    from drydock.repo import row_record
+
+    if options.profile:
+        emit(render.profile_text(find(read_matrix(here()), options.target)))
+        return
+    locked = lockfile.read_current(here(), chosen(options.target))
+    if options.check:
+        for variant, lock in locked:
+            row_record.check(here(), variant, lock)
+    else:
+        report(row_record.write_rows(here(), locked), json=options.json)
+
+
+class BakeOptions(Target, Platform, Contexts, AlwaysJson):
+    """What the bake file builds."""
+
+    output: str = "build/image"
+    """folder for the image's OCI layout"""
+
+
+@Verb
+def print_bake_file(options: BakeOptions) -> None:
+    """Print a variant's docker-bake.json, which `docker buildx bake -f` can build without drydock. Uses no network."""
+    from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
+    from drydock.inputs import overrides
+
+    contexts = overrides.parse(options.context)
+    settings = BuildOptions(options.platform or None, offline=True, context_overrides=contexts)
+    job = prepare(here(), options.target, settings)
+    emit(dumps(build.bake_file(job, build.fetch_contexts(job), Path(options.output).absolute())))
