@@ -269,6 +269,9 @@ def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
     """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
     if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
         return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
+    for divided in geometry.divided_sizes:
+        if not divided.allows(tensor):
+            return f"{divided.number} {divided.title} are not divisible by {tensor}"
     matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
     return matrix or tower or _vocabulary_obstacle(geometry, tensor)
 
@@ -276,20 +279,19 @@ def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
 def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
     """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
 
-    Scales of groups lie along a matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks
-    of merged matrices be cut. Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape,
-    and layers/linear.py, _maybe_allow_fp8_block_shape_mismatch.
+    Inputs are divided evenly, quantised or not (layers/linear.py, RowParallelLinear). Scales of groups lie along a
+    matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks of merged matrices be cut.
+    Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape, and layers/linear.py,
+    _maybe_allow_fp8_block_shape_mismatch.
     """
-    if not model.group:
-        return ""
-    blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
+    blocks = model.group > 0 and model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
     for matrix in model.linears:
         along_outputs = blocks and matrix.divided == "outputs" and matrix.slices == 1
         divided = matrix.divided == "inputs" or along_outputs
-        if matrix.experts or matrix.plain or matrix.names[0] == STATE_INPUTS or not divided:
+        if matrix.experts or matrix.names[0] == STATE_INPUTS or not divided:
             continue
         width = matrix.outputs if along_outputs else matrix.inputs
-        cut = _cut(width, tensor, model.group, f"the width of {matrix.names[0]}")
+        cut = _cut(width, tensor, 0 if matrix.plain else model.group, f"the width of {matrix.names[0]}")
         if cut:
             return cut
     return ""
