@@ -25,6 +25,14 @@ _BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
 _ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
 """Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
 param2moe.py, which divide their number by the ranks and round down."""
+_WHOLE_TOWERS = (
+    "KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
+    "InternVLChatModel", "InternS1ForConditionalGeneration", "InternVLForConditionalGeneration", "H2OVLChatModel",
+    "NVLM_D", "SkyworkR1VChatModel",
+)  # fmt: skip
+"""Architectures whose ranks each have the whole tower if they cannot share its heads. Source: vLLM 0.32's
+models/vision.py, is_vit_use_data_parallel with a number of heads, and the InternViT of models/intern_vit.py and
+interns1_vit.py, which is whole or adds heads."""
 _PADDED_TO = 64
 """Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
@@ -184,7 +192,7 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
-    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, tensor))
+    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, rules, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
@@ -265,14 +273,14 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     return ""
 
 
-def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+def _class_obstacle(model: ModelFacts, geometry: Geometry, rules: Rules, tensor: int) -> str:
     """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
     if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
         return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
     for divided in geometry.divided_sizes:
         if not divided.allows(tensor):
             return f"{divided.number} {divided.title} are not divisible by {tensor}"
-    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
+    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, rules, tensor)
     return matrix or tower or _vocabulary_obstacle(geometry, tensor)
 
 
@@ -306,11 +314,13 @@ def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
     return f"a vocabulary of {padded} (padded) is not divisible by {tensor}" if padded % tensor else ""
 
 
-def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
+def _tower_obstacle(model: ModelFacts, rules: Rules, tensor: int) -> str:
     """Return why this number of ranks cannot share the heads of a tower; empty if it can.
 
     Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
     """
+    if rules.has_whole_towers or model.architecture in _WHOLE_TOWERS:
+        return ""
     for tower in model.towers:
         if tower.heads % tensor:
             return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"

@@ -16,7 +16,7 @@ from entrypoints.core.text import counted
 from entrypoints.decide.parallelism.constraints import possible_splits
 from entrypoints.decide.parallelism.devices import arrange, numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
-from entrypoints.decide.parallelism.hosts import CARDS, FABRIC
+from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK
 from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
 from entrypoints.decide.parallelism.objective import choose, ranked
 from entrypoints.decide.parallelism.offload import choose_offload
@@ -271,7 +271,7 @@ def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
 def _crosses_slow_links(space: Space, split: Split) -> bool:
     """Return whether a tensor-parallel group uses slower links than the fastest inside a host."""
     spanned = space.span(split) if split.pipeline == 1 else 1
-    slow_network = spanned > 1 and space.between not in (FABRIC, CARDS)
+    slow_network = spanned > 1 and space.between not in (FABRIC, NVLINK, CARDS)
     return slow_network or -(-split.tensor // spanned) > space.wide
 
 

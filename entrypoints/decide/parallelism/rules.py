@@ -69,6 +69,8 @@ class Rules(NamedTuple):
     """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
     context: int = 1
     """Ranks that each keep a part of a sequence's tokens, if the user sets it (--decode-context-parallel-size)."""
+    has_whole_towers: bool = False
+    """Whether each rank has all of the towers, or none: the user serves text only, or divides images among ranks."""
     ways: tuple[str, ...] = ("native",)
     """How the stack serves on several hosts (hosts.Reach.ways)."""
     link: str = ""
@@ -128,7 +130,7 @@ class Space(NamedTuple):
     hosts: int = 1
     """Equal hosts that serve one model together."""
     between: str = ""
-    """The link between hosts: fabric, rdma; empty if it is not known."""
+    """The link between hosts (hosts.py); empty if it is not known."""
 
     @property
     def fixed(self) -> Split:

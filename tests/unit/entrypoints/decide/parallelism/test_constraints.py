@@ -9,6 +9,7 @@ import pytest
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, obstacle, sizes
 from entrypoints.decide.parallelism.fit import fit
+from entrypoints.decide.parallelism.multimodal import has_whole_towers
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
@@ -89,6 +90,25 @@ def test_ranks_divide_every_number_that_vllms_classes_divide(
 
     assert sizes(known, RULES, 32, experts=True) == possible
     assert [size for size in sizes(known, RULES._replace(own_classes=True), 32, experts=True) if size > possible[-1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "flags", "possible"),
+    [
+        ("moonshotai/Kimi-K3", 8, (), True),  # 12 heads; vLLM gives each rank the whole tower
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, (), False),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, ("--mm-encoder-tp-mode", "data"), True),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, ("--mm-encoder-tp-mode", "weights"), False),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, ("--language-model-only",), True),
+    ],
+)
+def test_ranks_share_the_heads_of_a_tower_unless_each_has_all_of_it(
+    name: str, tensor: int, flags: tuple[str, ...], possible: bool
+) -> None:
+    known = parse_model(name, parse_config(config_of(name)), name)
+    rules = RULES._replace(has_whole_towers=has_whole_towers(said(*flags)))
+
+    assert ("heads of the image tower" not in obstacle(known, rules, tensor, experts=True)) == possible
 
 
 def test_a_hint_names_no_size_that_another_number_of_the_model_forbids() -> None:
