@@ -315,15 +315,18 @@ def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
 
 
 def _tower_obstacle(model: ModelFacts, rules: Rules, tensor: int) -> str:
-    """Return why this number of ranks cannot share the heads of a tower; empty if it can.
+    """Return why this number of ranks cannot share a tower; empty if it can.
 
-    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own classes: models/qwen2_5_vl.py,
+    siglip.py, glm4_1v.py and others divide heads and feed-forward parts.
     """
     if rules.has_whole_towers or model.architecture in _WHOLE_TOWERS:
         return ""
     for tower in model.towers:
         if tower.heads % tensor:
             return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"
+        if tower.heads and not model.shortened and tower.inner % tensor:  # a shortened copy can have another tower
+            return f"the feed-forward width of the {tower.kind} tower, {tower.inner}, is not divisible by {tensor}"
     return ""
 
 

@@ -111,6 +111,17 @@ def test_ranks_share_the_heads_of_a_tower_unless_each_has_all_of_it(
     assert ("heads of the image tower" not in obstacle(known, rules, tensor, experts=True)) == possible
 
 
+@pytest.mark.parametrize(("tensor", "reason"), [(4, ""), (8, "of the image tower, 3420, is not divisible by 8")])
+def test_ranks_share_the_feed_forward_part_of_a_tower(tensor: int, reason: str) -> None:
+    three_b = {"num_attention_heads": 16, "num_key_value_heads": 2, "hidden_size": 2048, "intermediate_size": 11008}
+    name = "Qwen/Qwen2.5-VL-7B-Instruct"
+    known = parse_model(name, parse_config({**config_of(name), **three_b}), name)
+
+    assert obstacle(known, RULES, tensor).endswith(reason)
+    assert bool(obstacle(known, RULES, tensor)) == bool(reason)
+    assert not obstacle(known._replace(shortened="its tower"), RULES, tensor)
+
+
 def test_a_hint_names_no_size_that_another_number_of_the_model_forbids() -> None:
     name = "deepseek-ai/DeepSeek-V4-Flash"
     error = impossible_size(parse_model(name, parse_config(config_of(name)), name), RULES, 12)
