@@ -378,6 +378,17 @@ def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
 
 
+def with_slices(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
+    """Return the splits whose ranks hold whole experts only for speed, with every expert split into slices instead.
+
+    Slices take smaller buffers in each step (profiled.step_bytes). Engines that share experts keep them whole.
+    """
+    if case.rules.expert != "many" or case.space.experts is not None:
+        return ()
+    sliced = [split._replace(experts=False) for split in possible if split.experts and split.engines == 1]
+    return tuple(one for one in sliced if not expert_obstacle(case.model, case.rules, one.tensor, experts=False))
+
+
 def experts_because(model: ModelFacts, ranks: int) -> str:
     """Return the reason why ranks hold whole experts."""
     geometry = model.geometry

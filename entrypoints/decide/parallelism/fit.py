@@ -13,7 +13,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import counted
-from entrypoints.decide.parallelism.constraints import possible_splits
+from entrypoints.decide.parallelism.constraints import possible_splits, with_slices
 from entrypoints.decide.parallelism.devices import arrange, numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
 from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK
@@ -57,6 +57,8 @@ class Fit(NamedTuple):
     """How the memory of each chosen device is used."""
     pool: tuple[Device, ...] = ()
     """All devices that may serve."""
+    is_shortened: bool = False
+    """Whether sequences are shorter than the model allows, or the user's goals ask for."""
 
 
 def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
@@ -95,6 +97,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         (*case.pool.findings, *limited, *_idle(case, devices, choice.split), *_slow(case, choice.split)),
         tuple(_uses(case, choice, devices)),
         case.pool.devices,
+        not has_full_length(case, choice),
     )
 
 
@@ -105,6 +108,11 @@ def _chosen(case: FitCase, possible: tuple[Split, ...]) -> Choice:
         return Choice(one, room(case, one), case.demand.length, None)
     choices = choices_under(case, possible)
     best = choose(case, choices)
+    if best is None or not has_full_length(case, best):
+        sliced = choose(case, choices_under(case, with_slices(case, possible)))
+        if sliced and has_full_length(case, sliced):
+            slices = "every expert is split into slices, whose buffers leave room for the full length"
+            return sliced._replace(because="; ".join(filter(None, (sliced.because, slices))))
     if best is None:
         raise _refusal(case, possible, choices)
     return best
