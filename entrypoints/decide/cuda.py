@@ -13,6 +13,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, REFUSED, EntrypointError
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.kernels_by_architecture import choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
@@ -55,6 +56,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
         **choose_eager(case, fit_result),
+        **choose_kernels("cuda", {device.architecture for device in fit_result.devices}, model, given),
     }
     return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
 

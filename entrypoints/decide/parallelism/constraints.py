@@ -76,6 +76,8 @@ def _reduced(case: FitCase, split: Split) -> Split:
     model, rules, space = case.model, case.rules, case.space
     if space.data or split.data == 1:
         return split
+    if rules.expert_lanes:  # each engine has all experts, of which only its own ranks have slices
+        return split
     counts = range(split.data, 1, -1)
     allowed = (count for count in counts if not expert_obstacle(model, rules, split.tensor * count, space.experts))
     data = next(allowed, 1)
@@ -338,7 +340,16 @@ def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool |
     whole = experts if experts is not None else keeps_experts_whole(model, rules, ranks)
     if whole or not model.geometry or not model.geometry.experts:
         return ""
-    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    cut = _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    return cut or _lanes_obstacle(model.geometry, rules, ranks)
+
+
+def _lanes_obstacle(geometry: Geometry, rules: Rules, ranks: int) -> str:
+    """Return why the kernel of experts cannot take slices for so many ranks; empty if it can."""
+    width, lanes = geometry.expert_width, rules.expert_lanes
+    if not lanes or width % (ranks * lanes) == 0:
+        return ""
+    return f"a split of an expert's width of {width} over {ranks} ranks leaves no multiple of {lanes} for the kernel"
 
 
 def _cut(width: int, ranks: int, group: int, what: str) -> str:
@@ -353,7 +364,8 @@ def _are_experts_whole(case: FitCase, split: Split) -> bool:
     """Return whether the ranks of a split hold whole experts."""
     if case.space.experts is not None:
         return case.space.experts
-    return keeps_experts_whole(case.model, _of_engines(case.rules, split), split.tensor * split.engines)
+    sharing = split.tensor if case.rules.expert_lanes else split.tensor * split.engines
+    return keeps_experts_whole(case.model, _of_engines(case.rules, split), sharing)
 
 
 def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
@@ -364,7 +376,8 @@ def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
 
 def _of_engines(rules: Rules, split: Split) -> Rules:
     """Return the rules for a split: with slices of every expert several engines would wait for each other."""
-    return rules._replace(expert="tp") if split.engines > 1 and rules.expert in ("needed", "many") else rules
+    spread = split.engines > 1 and rules.expert in ("needed", "many") and not rules.expert_lanes
+    return rules._replace(expert="tp") if spread else rules
 
 
 def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
@@ -372,7 +385,7 @@ def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     geometry = model.geometry
     if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
-    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
+    needed = bool(_cut(geometry.expert_width, ranks, model.group, "")) or bool(_lanes_obstacle(geometry, rules, ranks))
     if rules.expert == "many" and model.quantization not in _SLICED:
         return needed or geometry.experts >= _EACH * ranks
     return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
@@ -389,12 +402,12 @@ def with_slices(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]
     return tuple(one for one in sliced if not expert_obstacle(case.model, case.rules, one.tensor, experts=False))
 
 
-def experts_because(model: ModelFacts, ranks: int) -> str:
+def experts_because(model: ModelFacts, rules: Rules, ranks: int) -> str:
     """Return the reason why ranks hold whole experts."""
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(geometry, rules, ranks)
     each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
     if cut:
         return f"{cut}; therefore {each}"

@@ -40,6 +40,9 @@ class Rules(NamedTuple):
     expert: str = ""
     """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only if their
     width is not divisible, or over several engines; "many" likewise, and if each rank gets enough of them."""
+    expert_lanes: int = 0
+    """Of an expert's width, a rank has a whole multiple of so many numbers, or else whole experts: the kernel of vLLM
+    Neuron. 0 without such a kernel."""
     cache_share: float = 0.0
     """Share of a device's memory above which throughput leaves the KV cache; 0 if the sequences need only fit."""
     shortest_context: int = 1024
