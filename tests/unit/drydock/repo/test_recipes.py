@@ -9,8 +9,10 @@ import pytest
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.project import DRYDOCK
+from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.repo import recipes
+from drydock.repo.ci.proposal import RECIPES, Server, propose_recipes
 from drydock.repo.recipes import PlanChange, Update, as_json, format_update, update_recipes
 from drydock.run import entrypoint
 from drydock.topology.size import Recorded
@@ -175,3 +177,26 @@ def test_a_broken_recipe_is_skipped_and_named(quick: Repository) -> None:
     update = quick.take()
     assert [*update.skipped] == ["models/abacus/Broken.yaml"]
     assert "models/abacus/Broken.yaml: left out" in format_update(update, quick.project)
+
+
+def test_newer_recipes_are_offered_with_the_plans_that_change(quick: Repository) -> None:
+    mine, origin = quick.project.root, quick.folder.parent / "origin.git"
+    git(quick.folder, "init", "--quiet", "--bare", str(origin))
+    git(origin, "config", "receive.advertisePushOptions", "true")
+    git(mine, "init", "--quiet", "--initial-branch=main")
+    git(mine, "add", ".")
+    git(mine, "commit", "--quiet", "-m", "a project")
+    quick.publish("--block-size, '32'")
+    to = Server("gitlab", str(origin), "token")
+
+    assert f"to {RECIPES.branch}" in propose_recipes(quick.project, to)
+    message = git(origin, "log", "-1", "--format=%B", RECIPES.branch)
+    assert message.startswith(RECIPES.title)
+    assert "--block-size (not set) → 32" in message
+    names = git(origin, "diff", "--name-only", f"{RECIPES.branch}^", RECIPES.branch).split()
+    assert names == ["templates/recipes.json", "templates/recipes.lock.json"]
+
+    (mine / "templates").mkdir(exist_ok=True)
+    (mine / "templates" / "recipes.json").write_text("{}\n")  # the branch has them, this tree does not
+    with pytest.raises(InputError, match=r"templates/recipes\.json"):
+        propose_recipes(quick.project, to)
