@@ -109,7 +109,7 @@ def _chosen(case: FitCase, possible: tuple[Split, ...]) -> Choice:
     choices = choices_under(case, possible)
     best = choose(case, choices)
     if best is None or not has_full_length(case, best):
-        sliced = choose(case, choices_under(case, with_slices(case, possible)))
+        sliced = choose(case, [*choices, *choices_under(case, with_slices(case, possible))])
         if sliced and has_full_length(case, sliced):
             slices = "every expert is split into slices, whose buffers leave room for the full length"
             return sliced._replace(because="; ".join(filter(None, (sliced.because, slices))))
