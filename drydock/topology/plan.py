@@ -52,7 +52,9 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     _check_addresses(placed, moved)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
-    context = ranks.Context(read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed, clusters)
+    context = ranks.Context(
+        read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed, clusters
+    )
     context = context._replace(shapes=_shapes(context, placed, ask))
     context = context._replace(ports=ranks.allocated(context))
     replicas, cached = _replicas(context, placed, ask)

@@ -407,7 +407,9 @@ def experts_because(model: ModelFacts, rules: Rules, ranks: int) -> str:
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(geometry, rules, ranks)
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(
+        geometry, rules, ranks
+    )
     each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
     if cut:
         return f"{cut}; therefore {each}"

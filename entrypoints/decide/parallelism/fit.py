@@ -18,7 +18,7 @@ from entrypoints.decide.parallelism.devices import arrange, numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
 from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK
 from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
-from entrypoints.decide.parallelism.objective import choose, ranked
+from entrypoints.decide.parallelism.objective import choose, ranked, way
 from entrypoints.decide.parallelism.offload import choose_offload
 from entrypoints.decide.parallelism.reasons import over_hosts, parallelism
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
@@ -108,14 +108,19 @@ def _chosen(case: FitCase, possible: tuple[Split, ...]) -> Choice:
         return Choice(one, room(case, one), case.demand.length, None)
     choices = choices_under(case, possible)
     best = choose(case, choices)
-    if best is None or not has_full_length(case, best):
+    if best is None or not has_full_length(case, best) or _takes_longer_path(case, best):
         sliced = choose(case, [*choices, *choices_under(case, with_slices(case, possible))])
-        if sliced and has_full_length(case, sliced):
+        if sliced and has_full_length(case, sliced) and sliced != best:
             slices = "every expert is split into slices, whose buffers leave room for the full length"
             return sliced._replace(because="; ".join(filter(None, (sliced.because, slices))))
     if best is None:
         raise _refusal(case, possible, choices)
     return best
+
+
+def _takes_longer_path(case: FitCase, choice: Choice) -> bool:
+    """Return whether a group of one host uses other than its fastest links, though the user did not ask for it."""
+    return case.space.hosts == 1 and case.space.pipeline is None and way(choice.split, case.space) > 0
 
 
 def _uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterator[Use]:

@@ -46,7 +46,9 @@ def parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> d
         instead = (f"1: {counted(split.world * (split.data - 1), 'device')} would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.space.experts is None:
-        values[EXPERT] = Value(value=True, because=experts_because(case.model, case.rules, split.tensor * split.engines))
+        values[EXPERT] = Value(
+            value=True, because=experts_because(case.model, case.rules, split.tensor * split.engines)
+        )
     return values
 
 

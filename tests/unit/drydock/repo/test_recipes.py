@@ -32,7 +32,7 @@ model:
 HOSTILE = (
     "--trust-remote-code, --chat-template, /etc/passwd, --model, evil/other, --host, 10.0.0.9, --tokenizer, evil/t, "
     "--api-key, k, --middleware, evil.Run, --worker-cls, evil.Worker, --load-format, 'a/b', --no-such-flag-of-vllm, x, "
-    "--speculative-config, '{\"method\": \"eagle3\", \"model\": \"/srv/draft\"}'"
+    '--speculative-config, \'{"method": "eagle3", "model": "/srv/draft"}\''
 )
 HOSTILE_ENV = "LD_PRELOAD: /tmp/x.so, HF_ENDPOINT: http://10.0.0.9, VLLM_PLUGINS: evil, PATH: /tmp"
 

@@ -280,15 +280,15 @@ CLUSTER = "11111111-2222-3333-4444-555555555555"
 def _tray(clique: int) -> str:
     """Return the recorded host of a tray whose GPUs are in a clique of a rack."""
     tray = json.loads((HOSTS / "cuda-gb200-4x" / "host.json").read_text())
-    fabric = f"State : Completed\n        Status : Success\n        CliqueId : {clique}\n        ClusterUUID : {CLUSTER}"
+    fabric = (
+        f"State : Completed\n        Status : Success\n        CliqueId : {clique}\n        ClusterUUID : {CLUSTER}"
+    )
     gpus = "".join(f"GPU 0000{number}:01:00.0\n    Fabric\n        {fabric}\n" for number in range(4))
     tray["commands"]["nvidia-smi -q"] = {"rc": 0, "stdout": gpus}
     return json.dumps(tray)
 
 
-@pytest.mark.parametrize(
-    ("cliques", "tensor", "env", "warned"), [((7, 7), "8", None, False), ((7, 8), "4", "0", True)]
-)
+@pytest.mark.parametrize(("cliques", "tensor", "env", "warned"), [((7, 7), "8", None, False), ((7, 8), "4", "0", True)])
 def test_trays_of_one_clique_are_one_link(
     tmp_path: Path, cliques: tuple[int, int], tensor: str, env: str | None, warned: bool
 ) -> None:
