@@ -25,12 +25,10 @@ def registered() -> set[str]:
 
 def named(path: Path) -> set[str]:
     """Return the architectures that a module writes down."""
-    texts = (node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if _is_text(node))
-    return {text for text in texts if NAME.fullmatch(text)}
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    constants = (
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
+    )
+    return {node.value for node in constants if isinstance(node.value, str) and NAME.fullmatch(node.value)}
 
 
 def test_the_architectures_that_drydock_names_are_vllms() -> None:
