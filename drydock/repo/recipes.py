@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from drydock.inputs.store import default_store
 from drydock.lock.recipes import recipe_files, recipes_lock
 from drydock.lock.recipes.recipe_texts import Recipes
 from drydock.run import entrypoint, recorded_host
+from drydock.topology.init import find_hosts
 from drydock.topology.size import Recorded, machines
 
 Plan = Mapping[str, str]
@@ -63,11 +65,15 @@ def update_recipes(project: Project, address: str = "", hosts: str = "") -> Upda
         log(str(error))
         old_models, is_readable = {}, False
     changed = sorted(name for name in {*models, *old_models} if models.get(name) != old_models.get(name))
-    asked = _questions(machines(project, hosts), changed)
-    old = _plans(project, asked) if is_readable else []
+    if hosts:
+        find_hosts(Path(hosts))  # an error before anything is written
+    asked = _questions(machines(project, hosts), changed) if is_readable else []
+    old = _plans(project, asked)
     files = recipes_lock.write_recipes(project, recipes)
+    if not is_readable:  # until now nothing could be planned, nor a row be chosen for a host
+        asked = _questions(machines(project, hosts), changed)
+        old = _plans(project, asked, NO_RECIPE)
     new = _plans(project, asked)
-    old = old or _plans(project, asked, NO_RECIPE)
     return Update((*files,), recipes.commit, recipes.date, (*changed,), (*_changes(asked, old, new),), skipped)
 
 
@@ -84,7 +90,7 @@ def read_source(project: Project, address: str = "") -> Recipes:
 
 def _questions(recorded: Iterable[Recorded], models: Iterable[str]) -> list[tuple[Recorded, str]]:
     """Return which models are planned on which hosts: those that drydock knows the configuration of."""
-    known = loads(recorded_host.CONFIGURATIONS.read_bytes())
+    known = json.loads(recorded_host.CONFIGURATIONS.read_bytes())  # as published: some have Infinity, which no JSON has
     asked = [(host, model) for model in models if model in known for host in recorded]
     if len(asked) > MOST_PLANS:
         log(f"{len(asked)} plans could change; the first {MOST_PLANS} are compared")

@@ -8,6 +8,7 @@ environment on every node); vllm-ascend docs, multi-node (the same CANN and driv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from drydock.config.validation import Problem, failure
@@ -61,6 +62,22 @@ def _card(device: Mapping[str, Any]) -> str:
     return f"{device['name']} ({device['architecture']}{memory})"
 
 
+def nvlink_cluster(facts: Facts) -> str:
+    """Return the cluster and clique of a node's GPUs, which reach those of the other nodes in it; empty for none."""
+    return UNSEEN.sub("\ufffd", str(facts["kernel"].get("nvlink_cluster", "")))
+
+
+def is_joined(nodes: Sequence[Node], clusters: Mapping[str, str]) -> bool:
+    """Return whether NVLink joins all nodes: their GPUs are in one cluster and clique."""
+    found = {clusters.get(node.name, "") for node in nodes}
+    return len(found) == 1 and "" not in found
+
+
+def spans_clusters(nodes: Sequence[Node], clusters: Mapping[str, str]) -> bool:
+    """Return whether a replica's nodes have NVLink clusters, but not the same one."""
+    return len({clusters.get(node.name, "") for node in nodes}) > 1
+
+
 def differences(first: Traits, second: Traits) -> str:
     """Return how the second node differs from the first, such as `driver 535.1 instead of 580.2`; empty if alike."""
     names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
@@ -99,12 +116,16 @@ class _Room:
 
 
 def place(
-    topology: Topology, known: Mapping[str, Traits], devices: Mapping[str, Sequence[int]]
+    topology: Topology,
+    known: Mapping[str, Traits],
+    devices: Mapping[str, Sequence[int]],
+    clusters: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Placement, ...]:
     """Choose nodes for every replica: first for the groups that name theirs, then in the file's order.
 
-    `devices` are the numbers of each node's devices. Raises InputError with each group for which nodes are missing or
-    unlike.
+    `devices` are the numbers of each node's devices. Of nodes that are alike, those of one NVLink cluster and clique
+    form a replica, if there are enough: `clusters` has that of each node. Raises InputError with each group for which
+    nodes are missing or unlike.
     """
     room = _Room(devices)
     problems: list[Problem] = []
@@ -114,12 +135,15 @@ def place(
         for number in range(group.replicas):
             named = [node for node in topology.nodes if not group.on or node.name in group.on]
             allowed = [node for node in named if room.fits(group, node.name)]
-            nodes = _alike(allowed, group.nodes, known)
+            nodes = _alike(allowed, group.nodes, known, clusters)
             if not nodes:
                 problems.append(_missing(group, number, allowed, known))
                 break
+            because = _because(nodes, allowed, known)
+            if group.nodes > 1 and is_joined(nodes, clusters):
+                because = because.model_copy(update={"because": f"{because.because}; NVLink joins them"})
             taken, slot = room.take(group, nodes)
-            placed[group.name].append(Placement(group, number, nodes, _because(nodes, allowed, known), taken, slot))
+            placed[group.name].append(Placement(group, number, nodes, because, taken, slot))
     if problems:
         raise failure(problems)
     return tuple(each for group in topology.groups for each in placed[group.name])
@@ -135,13 +159,16 @@ def find_idle(placed: Sequence[Placement], devices: Mapping[str, Sequence[int]])
     return {node: numbers for node, numbers in idle.items() if numbers}
 
 
-def _alike(allowed: Sequence[Node], count: int, known: Mapping[str, Traits]) -> tuple[Node, ...]:
-    """Return the first nodes that are alike; none if there are too few."""
-    for first in allowed:
-        same = [node for node in allowed if known[node.name] == known[first.name]]
-        if len(same) >= count:
-            return tuple(same[:count])
-    return ()
+def _alike(
+    allowed: Sequence[Node], count: int, known: Mapping[str, Traits], clusters: Mapping[str, str]
+) -> tuple[Node, ...]:
+    """Return the first nodes that are alike, best in one NVLink cluster; none if there are too few."""
+    alike = [[node for node in allowed if known[node.name] == known[first.name]] for first in allowed]
+    joined = [
+        [node for node in same if clusters.get(node.name) == clusters.get(first.name)]
+        for first, same in zip(allowed, alike, strict=True)
+    ]
+    return next((tuple(nodes[:count]) for nodes in (*joined, *alike) if len(nodes) >= count), ())
 
 
 def _missing(group: Group, number: int, allowed: Sequence[Node], known: Mapping[str, Traits]) -> Problem:
@@ -184,9 +211,13 @@ def _because(nodes: Sequence[Node], allowed: Sequence[Node], known: Mapping[str,
 
 
 def findings(
-    topology: Topology, placed: Sequence[Placement], known: Mapping[str, Traits], devices: Mapping[str, Sequence[int]]
+    topology: Topology,
+    placed: Sequence[Placement],
+    known: Mapping[str, Traits],
+    devices: Mapping[str, Sequence[int]],
+    clusters: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """Yield nodes and devices that run nothing, and groups whose replicas differ."""
+    """Yield nodes and devices that run nothing, replicas over several NVLink clusters, and replicas that differ."""
     used = {node.name for each in placed for node in each.nodes}
     for name, numbers in find_idle(placed, devices).items():
         kind = "device" if len(numbers) == 1 else "devices"
@@ -195,6 +226,10 @@ def findings(
     for node in topology.nodes:
         if node.name not in used and node.name != router:
             yield finding("TOPO-001", f"node {node.name}")
+    for replica in placed:
+        if spans_clusters(replica.nodes, clusters):
+            where = ", ".join(f"{node.name} in {clusters.get(node.name) or 'none'}" for node in replica.nodes)
+            yield finding("TOPO-035", f"group {replica.group.name}, replica {replica.number} ({where})")
     for group in topology.groups:
         own = [each for each in placed if each.group == group]
         first = known[own[0].nodes[0].name]

@@ -48,11 +48,14 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     facts = _facts(read, variant, ask)
     known = {name: groups.traits(found, super_pod(read.hosts[name])) for name, found in facts.items()}
     devices = {name: [device["number"] for device in found["devices"]] for name, found in facts.items()}
-    placed = groups.place(topology, known, devices)
+    clusters = {name: groups.nvlink_cluster(found) for name, found in facts.items()}
+    placed = groups.place(topology, known, devices, clusters)
     _check_addresses(placed, moved)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
-    context = ranks.Context(read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed)
+    context = ranks.Context(
+        read, (model or topology.model).rstrip("/"), variant, moved, facts, wired, {}, {}, placed, clusters
+    )
     context = context._replace(shapes=_shapes(context, placed, ask))
     context = context._replace(slots=ranks.allocated(context))
     replicas, cached = _replicas(context, placed, ask)
@@ -234,7 +237,7 @@ def _ratio(goals: Goals) -> str:
 def _findings(context: ranks.Context, placed: Sequence[Placement], known: Mapping[str, Traits]) -> Iterable[str]:
     topology = context.topology
     devices = {name: [device["number"] for device in found["devices"]] for name, found in context.facts.items()}
-    yield from groups.findings(topology, placed, known, devices)
+    yield from groups.findings(topology, placed, known, devices, context.clusters)
     yield from pd_ratio.findings(topology.goals, topology.groups)
     if context.transfer:
         yield from transfer.findings(context.transfer, context.variant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from drydock.core.errors import InputError
@@ -11,7 +12,7 @@ from drydock.model.variant import Variant
 from drydock.run.access import HOST_FLAG
 from drydock.topology import transfer
 from drydock.topology.arguments import DEVICES, goal_words, is_ip, served_name, user_devices, user_number
-from drydock.topology.groups import Placement
+from drydock.topology.groups import Placement, spans_clusters
 from drydock.topology.network import Wires
 from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RAY_WORKERS, RPC, STATUS, Need, allocate, numbered
 from drydock.topology.read import Read
@@ -19,6 +20,8 @@ from drydock.topology.records import Group, Node, Topology
 
 RAY = "ray"
 STALL = "--stall-seconds"
+NVLINK_BETWEEN_NODES = "NCCL_MNNVL_ENABLE"
+"""Whether NCCL uses NVLink between nodes. Source: NVIDIA, NCCL user guide, environment variables."""
 TENSOR, DATA, LOCAL = "--tensor-parallel-size", "--data-parallel-size", "--data-parallel-size-local"
 
 
@@ -88,6 +91,8 @@ class Context(NamedTuple):
     """Slot of servers that share a node → purpose → first port."""
     placed: Sequence[Placement] = ()
     """Every server."""
+    clusters: Mapping[str, str] = MappingProxyType({})
+    """Node → its NVLink cluster and clique; empty for none."""
 
     @property
     def topology(self) -> Topology:
@@ -177,6 +182,8 @@ def environment(context: Context, placement: Placement, node: Node) -> dict[str,
     if moved or len(placement.nodes) > 1:
         env |= context.wires.variables(node.name)
         env |= {"VLLM_HOST_IP": node.address} if is_ip(node.address) else {}
+    if spans_clusters(placement.nodes, context.clusters):
+        env[NVLINK_BETWEEN_NODES] = "0"  # each node alone would take its own cluster for a link to the others
     if moved and context.shapes:
         env |= transfer.environment(moved, _names(context, placement))
         env |= dict.fromkeys(moved.address, node.address) if is_ip(node.address) else {}

@@ -255,6 +255,16 @@ def failed(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == FAIL for finding in findings)
 
 
+_OF_CARDS = ("derived.architectures", "versions.compute_capability", "versions.compute_capability_highest")
+"""Facts that name the cards. A check that compares one says for which cards the image has kernels."""
+
+
+def find_unsupported_cards(checks: Iterable[Mapping[str, Any]], findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that the image has no kernels for a card that is there; None without one."""
+    comparing = {check["id"] for check in checks if check["fact"] in _OF_CARDS and check["operator"] != "present"}
+    return next((finding for finding in findings if finding.severity == FAIL and finding.id in comparing), None)
+
+
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
     """Count findings by severity."""
     result: dict[str, int] = {}

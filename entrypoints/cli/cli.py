@@ -9,7 +9,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, HOST, INTERNAL, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.text import emit, emit_printable, one_line, printable, tell
 from entrypoints.request.access import KEY_FILE, Access, parse_keys
 from entrypoints.request.arguments import VERBS, Arguments, parse_arguments
@@ -23,7 +23,7 @@ from entrypoints.request.flags import (
     USE_MODELSCOPE,
 )
 from entrypoints.request.intents import Intents
-from entrypoints.request.vllm_lists import VllmLists
+from entrypoints.request.vllm_lists import ACCEPT, VllmLists
 
 Env = Mapping[str, str]
 
@@ -147,7 +147,18 @@ def _plan(arguments: Arguments, env: Env) -> int:
     elif not as_data and arguments.html != "-":
         emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan)}")
         say(findings_text(worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
+    _refuse_unsupported_cards(profile, plan, arguments)
     return _rehearse(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
+
+
+def _refuse_unsupported_cards(profile: Mapping[str, Any], plan: Any, arguments: Arguments) -> None:
+    """Raise HOST for cards that the image has no kernels for, unless the user overrules the check."""
+    from entrypoints.checks.findings import find_unsupported_cards
+
+    finding = find_unsupported_cards(profile["checks"], plan.findings)
+    if finding and finding.id not in arguments.accepted:
+        hint = f"{finding.remediation}; {ACCEPT} {finding.id} plans for them all the same"
+        raise EntrypointError(HOST, f"{finding.id}: {finding.text}", hint)
 
 
 def _rehearse(arguments: Arguments, env: Env, profile: Mapping[str, Any], facts: Any, planned: tuple[Any, Any]) -> int:

@@ -13,6 +13,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, REFUSED, EntrypointError
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.decision_input import Case, element_bytes
+from entrypoints.decide.kernels_by_architecture import choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
@@ -55,6 +56,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
         **choose_eager(case, fit_result),
+        **choose_kernels("cuda", {device.architecture for device in fit_result.devices}, model, given),
     }
     return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
 
@@ -62,20 +64,29 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
 def _fit_steps(case: Case, wanted: Rules) -> tuple[Fit, dict[str, Value]]:
     """Fit with the usual steps, else with the smallest, which take less memory; return the settings of these too.
 
-    Raises the errors of `fit`.
+    The smallest are chosen if only they have room for the model, or for its whole length. Raises the errors of `fit`.
     """
+    smaller = _smaller_steps(case, wanted)
     try:
-        return fit(case.facts, case.model, case.given, wanted), {}
+        usual = fit(case.facts, case.model, case.given, wanted)
     except EntrypointError as error:
-        smaller = _smaller_steps(case, wanted)
         if error.code != DOES_NOT_FIT or not smaller:
             raise
-        chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
         try:
-            least = wanted._replace(chunk=chunk or wanted.chunk, running=running)
-            return fit(case.facts, case.model, case.given, least), smaller
+            return _fit_smallest(case, wanted), smaller
         except EntrypointError:
             raise error from None
+    if usual.is_shortened and smaller:
+        longest = _fit_smallest(case, wanted)
+        if not longest.is_shortened:
+            return longest, smaller
+    return usual, {}
+
+
+def _fit_smallest(case: Case, wanted: Rules) -> Fit:
+    """Fit with the smallest steps. Raises the errors of `fit`."""
+    chunk, running = (case.thresholds.whole(name) for name in ("batched_tokens_small", "running_small"))
+    return fit(case.facts, case.model, case.given, wanted._replace(chunk=chunk or wanted.chunk, running=running))
 
 
 def _smaller_steps(case: Case, wanted: Rules) -> dict[str, Value]:

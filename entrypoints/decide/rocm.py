@@ -12,6 +12,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.decide.kernels_by_architecture import AITER, choose_kernels
 from entrypoints.decide.parallelism.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.hosts import reach
@@ -26,7 +27,6 @@ from entrypoints.request.vllm_flags import UserFlags
 VISIBLE = "HIP_VISIBLE_DEVICES"
 ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
 """HIP reads this variable too; vLLM refuses to start if the two differ (platforms/rocm.py)."""
-AITER = "VLLM_ROCM_USE_AITER"
 CK = "VLLM_USE_TRITON_FLASH_ATTN"
 COUNTED = "apu_memory_mib"
 """Fact: the memory that the kernel counts as that of a GPU which is part of the processor."""
@@ -53,6 +53,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **chosen.values,
         **_visible(facts, chosen, given),
         **_kernels(chosen, model, thresholds),
+        **choose_kernels("rocm", _architectures(chosen), model, given),
         **_links(usable, chosen, thresholds),
         **_binding(usable, chosen, given),
     }

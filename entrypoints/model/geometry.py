@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from entrypoints.model import keys
 from entrypoints.model.config import NESTED, Config, Table, as_list, optional_table, required_size, size
+from entrypoints.model.divided_sizes import DividedSize, parse_divided_sizes
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 from entrypoints.model.sparse import parse_sparse
 
@@ -146,6 +147,8 @@ class Geometry(NamedTuple):
     """Numbers of a head's keys if latent attention is computed as plain attention; 0 without latent attention."""
     rotary_size: int = 0
     """Numbers of one position's rotation: as many as a head has that are rotated; 0 without rotary embeddings."""
+    divided_sizes: tuple[DividedSize, ...] = ()
+    """Numbers in addition to the heads that ranks divide."""
     draft: Geometry | None = None
     """Of the layers that draft tokens, whose KV cache is a part of the model's; None without speculative decoding."""
 
@@ -278,6 +281,7 @@ def _geometry(config: Config) -> Geometry:
         compressed=sparse.compressed,
         rope=rope,
         rotary_size=0 if config.family in _UNROTATED else _rotary_size(text, heads),
+        divided_sizes=parse_divided_sizes(config),
     )
 
 

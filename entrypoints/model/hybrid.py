@@ -74,7 +74,7 @@ def parse_mamba(text: Table) -> Mamba:
         heads=size(text, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
         head_size=size(text, "mamba_d_head", "mamba_head_dim"),
         state=size(text, "mamba_d_state", "ssm_state_size"),
-        groups=size(text, "mamba_n_groups", "n_groups") or 1,
+        groups=size(text, "mamba_n_groups", "mamba_ngroups", "n_groups") or 1,
         window=max(0, size(text, "mamba_d_conv", "conv_kernel") - 1),
         expand=size(text, "mamba_expand"),
     )

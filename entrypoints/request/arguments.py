@@ -98,7 +98,9 @@ FLAGS: Mapping[str, Option] = {
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     SECRET_FILE: Option("FILE", _PLANNING, "Read the secret that several hosts sign their reports with"),
-    ACCEPT: Option("NAME", _PLANNING, "Start although vLLM's own lists lack NAME (exit code 14 names it); repeatable"),
+    ACCEPT: Option(
+        "NAME", _PLANNING, "Overrule what refuses: a NAME that vLLM's lists lack, a check of cards; repeatable"
+    ),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
     **{name: Option(value, _PLANNING, text) for name, (value, text) in _OF_PLANS.items()},

@@ -61,7 +61,7 @@ def configurations(folder: Path = HERE) -> dict[str, dict[str, Any]]:
 def _model(name: str, body: dict[str, Any]) -> ModelFacts:
     """Read a published configuration. Raises ValueError for one that is not understood."""
     config = parse_config(body["config"])
-    model = parse_model(name, config, name)
+    model = parse_model(name, config, name)._replace(shortened=body.get("shortened", ""))
     if model.problem:
         raise ValueError(model.problem)
     if model.geometry is None:

@@ -32,6 +32,8 @@ class Record(NamedTuple):
     experts: bool | None = None
     """Whether expert parallelism is on; None if the source says nothing of it."""
     hosts: int = 1
+    joined: bool = False
+    """Whether NVLink joins the hosts, as the source says (MNNVL, trays of one rack)."""
     words: tuple[str, ...] = ()
     """Further flags of vLLM that both commands have."""
     intents: Mapping[str, Any] = {}
@@ -134,6 +136,8 @@ def compare(record: Record, folder: Path = HERE) -> Comparison:
     """Compare one recommendation."""
     several = (NODES, str(record.hosts)) if record.hosts > 1 else ()
     there, model = machine(record.device, record.devices, record.target), models(folder)[record.model]
+    if record.joined:
+        there = there._replace(facts=there.facts._replace(kernel={**there.facts.kernel, "nvlink_cluster": "rack/1"}))
     try:
         ours = spread(plan(there, model, (*record.words, *several), intents_of(record.intents), _environment(record)))
     except EntrypointError as error:

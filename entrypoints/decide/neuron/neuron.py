@@ -120,7 +120,7 @@ def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
 # --- what fits ------------------------------------------------------------------------------------------------------
 
 
-def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
+def _rules(facts: Facts, model: ModelFacts, thresholds: Thresholds, engine: Engine) -> Rules:
     """Return the rules for these devices.
 
     vLLM Neuron uses spare cores for data parallelism (its features guide); the other engines leave that to several
@@ -131,6 +131,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     70B: TP 32, DP 2; Qwen3 235B: TP 64) leave 64 and 53 %, and half as many cores would leave 47 and 25 %. vLLM Neuron
     caps the cache at a share of its own, and its features guide says to take the smallest size that fits.
     """
+    sliced = engine.capped and model.architecture not in _PADS_EXPERTS
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
     usable = thresholds.number("usable_share")
@@ -145,6 +146,8 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         pads_heads=engine.pads_heads,
         own_classes=True,
         pipeline=False,
+        expert="needed" if sliced else "",
+        expert_lanes=thresholds.whole("expert_lanes") if sliced else 0,
         cache_share=0.0 if engine.capped else thresholds.number("throughput_cache_share"),
         shortest_context=thresholds.whole("shortest_context"),
         data=engine.data,
@@ -153,6 +156,9 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         chunk=thresholds.whole("prefill_tokens"),
     )
 
+
+_PADS_EXPERTS = ("GptOssForCausalLM",)
+"""Architectures that fill up an expert's width themselves (vLLM Neuron, expert parallelism design: 2880 to 3072)."""
 
 _SEVERAL_SERVERS = (
     "1, and several servers behind a router: the vendor's remedy where data parallelism does not scale (Neuron SDK"
@@ -168,7 +174,7 @@ def _fit(
     vLLM Neuron sizes the KV cache by the share alone, so that a smaller share leaves more for the weights. Raises the
     errors of `fit`; of several that of the usual share.
     """
-    rules, usual = _rules(facts, thresholds, engine), thresholds.number("usable_share")
+    rules, usual = _rules(facts, model, thresholds, engine), thresholds.number("usable_share")
     is_set = any(name in given.flags for name in (UTILISATION, CACHE_BYTES)) or given.variable(KV_CAP) is not None
 
     def fit_with(share: float) -> tuple[Fit, float]:

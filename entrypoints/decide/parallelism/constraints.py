@@ -25,6 +25,14 @@ _BLOCKS, _BLOCK_BITS = ("fp8", "compressed-tensors"), 8
 _ONE_KV_HEAD = ("GptOssForCausalLM", "Param2MoEForCausalLM")
 """Architectures whose classes do not repeat KV heads over ranks. Source: vLLM 0.32's models/gpt_oss.py and
 param2moe.py, which divide their number by the ranks and round down."""
+_WHOLE_TOWERS = (
+    "KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration", "MuseGlimmerForConditionalGeneration",
+    "InternVLChatModel", "InternS1ForConditionalGeneration", "InternVLForConditionalGeneration", "H2OVLChatModel",
+    "NVLM_D", "SkyworkR1VChatModel",
+)  # fmt: skip
+"""Architectures whose ranks each have the whole tower if they cannot share its heads. Source: vLLM 0.32's
+models/vision.py, is_vit_use_data_parallel with a number of heads, and the InternViT of models/intern_vit.py and
+interns1_vit.py, which is whole or adds heads."""
 _PADDED_TO = 64
 """Rows of an embedding, to a multiple of which vLLM pads it."""
 _MOST_RANKS = 1024
@@ -67,6 +75,8 @@ def _reduced(case: FitCase, split: Split) -> Split:
     """Return the split with as many of its engines as can hold the experts, unless the user set their number."""
     model, rules, space = case.model, case.rules, case.space
     if space.data or split.data == 1:
+        return split
+    if rules.expert_lanes:  # each engine has all experts, of which only its own ranks have slices
         return split
     counts = range(split.data, 1, -1)
     allowed = (count for count in counts if not expert_obstacle(model, rules, split.tensor * count, space.experts))
@@ -184,7 +194,7 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
-    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, tensor))
+    cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, rules, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
@@ -265,31 +275,33 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     return ""
 
 
-def _class_obstacle(model: ModelFacts, geometry: Geometry, tensor: int) -> str:
+def _class_obstacle(model: ModelFacts, geometry: Geometry, rules: Rules, tensor: int) -> str:
     """Return why vLLM's own classes do not divide among this number of ranks; empty if they do."""
     if model.architecture in _ONE_KV_HEAD and geometry.kv_heads % tensor:
         return f"{geometry.kv_heads} KV heads are not divisible by {tensor}, and {model.architecture} repeats none"
-    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, tensor)
+    for divided in geometry.divided_sizes:
+        if not divided.allows(tensor):
+            return f"{divided.number} {divided.title} are not divisible by {tensor}"
+    matrix, tower = _matrix_obstacle(model, tensor), _tower_obstacle(model, rules, tensor)
     return matrix or tower or _vocabulary_obstacle(geometry, tensor)
 
 
 def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
     """Return which matrix of the layers, experts excepted, ranks cannot divide into whole scales; empty if none.
 
-    Scales of groups lie along a matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks
-    of merged matrices be cut. Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape,
-    and layers/linear.py, _maybe_allow_fp8_block_shape_mismatch.
+    Inputs are divided evenly, quantised or not (layers/linear.py, RowParallelLinear). Scales of groups lie along a
+    matrix's inputs. Those of FP8 blocks lie along its outputs too, but vLLM lets blocks of merged matrices be cut.
+    Source: vLLM 0.32's layers/quantization/utils/fp8_utils.py, validate_fp8_block_shape, and layers/linear.py,
+    _maybe_allow_fp8_block_shape_mismatch.
     """
-    if not model.group:
-        return ""
-    blocks = model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
+    blocks = model.group > 0 and model.quantization in _BLOCKS and model.bits in (0, _BLOCK_BITS)
     for matrix in model.linears:
         along_outputs = blocks and matrix.divided == "outputs" and matrix.slices == 1
         divided = matrix.divided == "inputs" or along_outputs
-        if matrix.experts or matrix.plain or matrix.names[0] == STATE_INPUTS or not divided:
+        if matrix.experts or matrix.names[0] == STATE_INPUTS or not divided:
             continue
         width = matrix.outputs if along_outputs else matrix.inputs
-        cut = _cut(width, tensor, model.group, f"the width of {matrix.names[0]}")
+        cut = _cut(width, tensor, 0 if matrix.plain else model.group, f"the width of {matrix.names[0]}")
         if cut:
             return cut
     return ""
@@ -304,14 +316,19 @@ def _vocabulary_obstacle(geometry: Geometry, tensor: int) -> str:
     return f"a vocabulary of {padded} (padded) is not divisible by {tensor}" if padded % tensor else ""
 
 
-def _tower_obstacle(model: ModelFacts, tensor: int) -> str:
-    """Return why this number of ranks cannot share the heads of a tower; empty if it can.
+def _tower_obstacle(model: ModelFacts, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share a tower; empty if it can.
 
-    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own attention.
+    Source: vLLM 0.32's layers/attention/mm_encoder_attention.py and the towers' own classes: models/qwen2_5_vl.py,
+    siglip.py, glm4_1v.py and others divide heads and feed-forward parts.
     """
+    if rules.has_whole_towers or model.architecture in _WHOLE_TOWERS:
+        return ""
     for tower in model.towers:
         if tower.heads % tensor:
             return f"{tower.heads} heads of the {tower.kind} tower are not divisible by {tensor}"
+        if tower.heads and not model.shortened and tower.inner % tensor:  # a shortened copy can have another tower
+            return f"the feed-forward width of the {tower.kind} tower, {tower.inner}, is not divisible by {tensor}"
     return ""
 
 
@@ -323,7 +340,16 @@ def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool |
     whole = experts if experts is not None else keeps_experts_whole(model, rules, ranks)
     if whole or not model.geometry or not model.geometry.experts:
         return ""
-    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    cut = _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    return cut or _lanes_obstacle(model.geometry, rules, ranks)
+
+
+def _lanes_obstacle(geometry: Geometry, rules: Rules, ranks: int) -> str:
+    """Return why the kernel of experts cannot take slices for so many ranks; empty if it can."""
+    width, lanes = geometry.expert_width, rules.expert_lanes
+    if not lanes or width % (ranks * lanes) == 0:
+        return ""
+    return f"a split of an expert's width of {width} over {ranks} ranks leaves no multiple of {lanes} for the kernel"
 
 
 def _cut(width: int, ranks: int, group: int, what: str) -> str:
@@ -338,7 +364,8 @@ def _are_experts_whole(case: FitCase, split: Split) -> bool:
     """Return whether the ranks of a split hold whole experts."""
     if case.space.experts is not None:
         return case.space.experts
-    return keeps_experts_whole(case.model, _of_engines(case.rules, split), split.tensor * split.engines)
+    sharing = split.tensor if case.rules.expert_lanes else split.tensor * split.engines
+    return keeps_experts_whole(case.model, _of_engines(case.rules, split), sharing)
 
 
 def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
@@ -349,7 +376,8 @@ def _cuts_experts_of_engines(case: FitCase, split: Split) -> bool:
 
 def _of_engines(rules: Rules, split: Split) -> Rules:
     """Return the rules for a split: with slices of every expert several engines would wait for each other."""
-    return rules._replace(expert="tp") if split.engines > 1 and rules.expert in ("needed", "many") else rules
+    spread = split.engines > 1 and rules.expert in ("needed", "many") and not rules.expert_lanes
+    return rules._replace(expert="tp") if spread else rules
 
 
 def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
@@ -357,18 +385,31 @@ def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     geometry = model.geometry
     if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
-    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
+    needed = bool(_cut(geometry.expert_width, ranks, model.group, "")) or bool(_lanes_obstacle(geometry, rules, ranks))
     if rules.expert == "many" and model.quantization not in _SLICED:
         return needed or geometry.experts >= _EACH * ranks
     return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
 
 
-def experts_because(model: ModelFacts, ranks: int) -> str:
+def with_slices(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
+    """Return the splits whose ranks hold whole experts only for speed, with every expert split into slices instead.
+
+    Slices take smaller buffers in each step (profiled.step_bytes). Engines that share experts keep them whole.
+    """
+    if case.rules.expert != "many" or case.space.experts is not None:
+        return ()
+    sliced = [split._replace(experts=False) for split in possible if split.experts and split.engines == 1]
+    return tuple(one for one in sliced if not expert_obstacle(case.model, case.rules, one.tensor, experts=False))
+
+
+def experts_because(model: ModelFacts, rules: Rules, ranks: int) -> str:
     """Return the reason why ranks hold whole experts."""
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(
+        geometry, rules, ranks
+    )
     each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
     if cut:
         return f"{cut}; therefore {each}"

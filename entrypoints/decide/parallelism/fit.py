@@ -13,12 +13,12 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.core.text import counted
-from entrypoints.decide.parallelism.constraints import possible_splits
+from entrypoints.decide.parallelism.constraints import possible_splits, with_slices
 from entrypoints.decide.parallelism.devices import arrange, numbers
 from entrypoints.decide.parallelism.fit_input import FitCase, is_known, read_case
-from entrypoints.decide.parallelism.hosts import CARDS, FABRIC
+from entrypoints.decide.parallelism.hosts import CARDS, FABRIC, NVLINK
 from entrypoints.decide.parallelism.memory_fit import Choice, choices_under, has_full_length, held, is_enough, room
-from entrypoints.decide.parallelism.objective import choose, ranked
+from entrypoints.decide.parallelism.objective import choose, ranked, way
 from entrypoints.decide.parallelism.offload import choose_offload
 from entrypoints.decide.parallelism.reasons import over_hosts, parallelism
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
@@ -57,6 +57,8 @@ class Fit(NamedTuple):
     """How the memory of each chosen device is used."""
     pool: tuple[Device, ...] = ()
     """All devices that may serve."""
+    is_shortened: bool = False
+    """Whether sequences are shorter than the model allows, or the user's goals ask for."""
 
 
 def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
@@ -95,6 +97,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         (*case.pool.findings, *limited, *_idle(case, devices, choice.split), *_slow(case, choice.split)),
         tuple(_uses(case, choice, devices)),
         case.pool.devices,
+        not has_full_length(case, choice),
     )
 
 
@@ -105,9 +108,19 @@ def _chosen(case: FitCase, possible: tuple[Split, ...]) -> Choice:
         return Choice(one, room(case, one), case.demand.length, None)
     choices = choices_under(case, possible)
     best = choose(case, choices)
+    if best is None or not has_full_length(case, best) or _takes_longer_path(case, best):
+        sliced = choose(case, [*choices, *choices_under(case, with_slices(case, possible))])
+        if sliced and has_full_length(case, sliced) and sliced != best:
+            slices = "every expert is split into slices, whose buffers leave room for the full length"
+            return sliced._replace(because="; ".join(filter(None, (sliced.because, slices))))
     if best is None:
         raise _refusal(case, possible, choices)
     return best
+
+
+def _takes_longer_path(case: FitCase, choice: Choice) -> bool:
+    """Return whether a group of one host uses other than its fastest links, though the user did not ask for it."""
+    return case.space.hosts == 1 and case.space.pipeline is None and way(choice.split, case.space) > 0
 
 
 def _uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterator[Use]:
@@ -271,7 +284,7 @@ def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
 def _crosses_slow_links(space: Space, split: Split) -> bool:
     """Return whether a tensor-parallel group uses slower links than the fastest inside a host."""
     spanned = space.span(split) if split.pipeline == 1 else 1
-    slow_network = spanned > 1 and space.between not in (FABRIC, CARDS)
+    slow_network = spanned > 1 and space.between not in (FABRIC, NVLINK, CARDS)
     return slow_network or -(-split.tensor // spanned) > space.wide
 
 

@@ -11,7 +11,7 @@ from entrypoints.decide.parallelism.devices import Pool, choose_pool, free_memor
 from entrypoints.decide.parallelism.extras import Extras, read_extras
 from entrypoints.decide.parallelism.hosts import count_hosts, link_between
 from entrypoints.decide.parallelism.memory_use import DeviceMemory, KvCache
-from entrypoints.decide.parallelism.multimodal import Encoder, encoder, read_inputs
+from entrypoints.decide.parallelism.multimodal import Encoder, encoder, has_whole_towers, read_inputs
 from entrypoints.decide.parallelism.rules import Rules, Space
 from entrypoints.decide.records import GIB
 from entrypoints.model.read import ModelFacts
@@ -87,6 +87,7 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         rules = rules._replace(expert="")
     if given.number(PREFILL_CONTEXT) in (None, 1):  # else its ranks are others than the tensor-parallel ones
         rules = rules._replace(context=given.number(CONTEXT) or 1)
+    rules = rules._replace(has_whole_towers=has_whole_towers(given))
     demand = read_demand(model, given, rules.block, rules.sequences)
     step = given.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
     return FitCase(

@@ -16,6 +16,7 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
 TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt", "--mm-processor-kwargs"
+TOWER_MODE = "--mm-encoder-tp-mode"
 
 
 class Inputs(NamedTuple):
@@ -53,6 +54,11 @@ def read_inputs(given: UserFlags, tokens: int) -> Inputs:
         pixels if isinstance(pixels, int) and pixels > 0 else 0,
         flag is not None and flag.value is not False,
     )
+
+
+def has_whole_towers(given: UserFlags) -> bool:
+    """Return whether ranks do not share a tower: --mm-encoder-tp-mode data, or no tower at all (vLLM 0.32)."""
+    return given.flag(TOWER_MODE) == "data" or read_inputs(given, 0).text_only
 
 
 def encoder(model: ModelFacts, inputs: Inputs | None, element: int) -> Encoder:

@@ -13,7 +13,7 @@ from functools import partial
 
 from entrypoints.core.text import counted
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.hosts import FABRIC, RDMA
+from entrypoints.decide.parallelism.hosts import FABRIC, NVLINK, RDMA
 from entrypoints.decide.parallelism.memory_fit import (
     Choice,
     demanded,
@@ -58,8 +58,9 @@ def ranked(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
 
     def rank(split: Split) -> tuple[int, int]:
         form = _form(case.space, split)
-        over_most_first = form == forms[0] == WIDE
-        return forms.index(form), -case.space.span(split) if over_most_first else 0
+        if forms[0] != WIDE or form != WIDE:
+            return forms.index(form), 0
+        return (0 if is_worthwhile(case, split) else len(forms)), -case.space.span(split)
 
     return tuple(sorted(possible, key=rank))
 
@@ -76,9 +77,10 @@ def _form(space: Space, split: Split) -> str:
 def _forms(case: FitCase) -> tuple[str, ...]:
     """Return the forms best first, by the link between hosts, the kind of model and the aim."""
     space, geometry = case.space, case.model.geometry
-    if space.between == FABRIC and space.aim == LATENCY:
+    as_on_one_host = space.between == NVLINK and space.aim != THROUGHPUT
+    if as_on_one_host or (space.between == FABRIC and space.aim == LATENCY):
         return (WIDE, COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
-    if space.between == FABRIC:
+    if space.between in (FABRIC, NVLINK):
         return (COPIES, WIDE, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
     has_experts = geometry is not None and geometry.experts > 0
     if not has_experts and not space.pipeline:

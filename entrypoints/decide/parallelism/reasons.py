@@ -8,7 +8,7 @@ from entrypoints.core.records import Value
 from entrypoints.core.text import counted
 from entrypoints.decide.parallelism.constraints import experts_because, obstacle
 from entrypoints.decide.parallelism.fit_input import FitCase
-from entrypoints.decide.parallelism.hosts import FABRIC, NATIVE, describe_link
+from entrypoints.decide.parallelism.hosts import FABRIC, NATIVE, NVLINK, describe_link
 from entrypoints.decide.parallelism.memory_fit import (
     Choice,
     DeviceRoom,
@@ -46,7 +46,9 @@ def parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> d
         instead = (f"1: {counted(split.world * (split.data - 1), 'device')} would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.space.experts is None:
-        values[EXPERT] = Value(value=True, because=experts_because(case.model, split.tensor * split.engines))
+        values[EXPERT] = Value(
+            value=True, because=experts_because(case.model, case.rules, split.tensor * split.engines)
+        )
     return values
 
 
@@ -170,7 +172,7 @@ def _tensor_value(space: Space, split: Split, room: DeviceRoom) -> Value:
     )
     slow = f"{total}: every layer would wait for the network between hosts; {link}"
     fast = f"{total}: not needed; {link}"
-    return Value(str(split.tensor), because, (fast if space.between == FABRIC else slow,))
+    return Value(str(split.tensor), because, (fast if space.between in (FABRIC, NVLINK) else slow,))
 
 
 def _pipeline_value(space: Space, split: Split) -> Value:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.groups import differences, findings, place, traits
+from drydock.topology.groups import differences, findings, is_joined, place, traits
 from drydock.topology.records import Group, Node, Topology
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "architecture": "9.0", "memory_total": 80 << 30}
@@ -151,3 +151,25 @@ def test_a_node_without_the_devices_is_not_free(first: Group, second: Group, tex
     with pytest.raises(InputError) as raised:
         place(_topology(first, second, nodes="a"), {"a": ALIKE}, DEVICES)
     assert raised.value.problems[0].startswith(f"group h, replica 0: {text}")
+
+
+@pytest.mark.parametrize(
+    ("clusters", "nodes", "warned"),
+    [
+        ({"a": "x/1", "b": "y/1", "c": "x/1", "d": "y/1"}, ["ac", "bd"], 0),
+        ({"a": "x/1", "b": "x/2", "c": "x/1", "d": "x/2"}, ["ac", "bd"], 0),
+        ({"a": "x/1", "b": "y/1", "c": "y/1", "d": "y/1"}, ["bc", "ad"], 1),
+        ({"a": "x/1"}, ["bc", "ad"], 1),
+        ({}, ["ab", "cd"], 0),
+    ],
+)
+def test_a_replica_takes_nodes_that_nvlink_joins(clusters: dict[str, str], nodes: list[str], warned: int) -> None:
+    topology = _topology(Group(name="g", nodes=2, replicas=2))
+    known = dict.fromkeys("abcd", ALIKE)
+    placed = place(topology, known, DEVICES, clusters)
+
+    assert ["".join(node.name for node in each.nodes) for each in placed] == nodes
+    joined = ["NVLink joins them" in each.because.because for each in placed]
+    assert joined == [is_joined(each.nodes, clusters) for each in placed]
+    told = [text for text in findings(topology, placed, known, DEVICES, clusters) if text.startswith("TOPO-035")]
+    assert len(told) == warned

@@ -17,7 +17,7 @@ from drydock.topology.plan import Images, plan
 from drydock.topology.plan_model import Rank, TopologyPlan
 from drydock.topology.read import read_topology
 from tests.support.loopback import Loopback
-from tests.support.topology_files import EXAMPLES, SHARED, SMOLLM2, TRIO, planned, write, write_model
+from tests.support.topology_files import EXAMPLES, HOSTS, SHARED, SMOLLM2, TRIO, planned, write, write_model
 
 CPU, H100 = "cpu-xeon8380-2s", "cuda-h100-8x"
 
@@ -304,3 +304,41 @@ def test_engines_of_several_nodes_have_ports_by_their_number_in_the_server(tmp_p
     first = _ranks(made)["d0"].ports["side-channel"]
     assert _ranks(made)["d1"].ports["side-channel-8"] == first + 8
     assert _ranks(made)["d1"].env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == str(first)
+
+
+TRAYS = """\
+model: deepseek-ai/DeepSeek-V4-Pro
+target: cuda-arm64
+api_key: none
+nodes:
+  - {name: t0, address: 10.0.0.1, host: t0.json}
+  - {name: t1, address: 10.0.0.2, host: t1.json}
+groups:
+  - {name: serve, nodes: 2}
+"""
+CLUSTER = "11111111-2222-3333-4444-555555555555"
+
+
+def _tray(clique: int) -> str:
+    """Return the recorded host of a tray whose GPUs are in a clique of a rack."""
+    tray = json.loads((HOSTS / "cuda-gb200-4x" / "host.json").read_text())
+    fabric = (
+        f"State : Completed\n        Status : Success\n        CliqueId : {clique}\n        ClusterUUID : {CLUSTER}"
+    )
+    gpus = "".join(f"GPU 0000{number}:01:00.0\n    Fabric\n        {fabric}\n" for number in range(4))
+    tray["commands"]["nvidia-smi -q"] = {"rc": 0, "stdout": gpus}
+    return json.dumps(tray)
+
+
+@pytest.mark.parametrize(("cliques", "tensor", "env", "warned"), [((7, 7), "8", None, False), ((7, 8), "4", "0", True)])
+def test_trays_of_one_clique_are_one_link(
+    tmp_path: Path, cliques: tuple[int, int], tensor: str, env: str | None, warned: bool
+) -> None:
+    for number, clique in enumerate(cliques):
+        (tmp_path / f"t{number}.json").write_text(_tray(clique))
+    made = planned(write(tmp_path, TRAYS), tmp_path)
+
+    for rank in made.replicas[0].ranks:
+        assert rank.argv[rank.argv.index("--tensor-parallel-size") + 1] == tensor
+        assert rank.env.get("NCCL_MNNVL_ENABLE") == env
+    assert any(line.startswith("TOPO-035") for line in made.findings) == warned

@@ -19,6 +19,7 @@ from entrypoints.cli import cli
 from entrypoints.core import errors
 from tests.support import terminal
 from tests.support.hosts import expect
+from tests.support.hosts.trees import HOSTS
 from tests.support.loopback import Loopback
 from tests.support.sample import PROFILE, check, write_model
 from tests.support.unknown import UNKNOWN, VALUE
@@ -762,3 +763,22 @@ def test_a_verb_without_a_supervisor_ends_at_once(profile: Path) -> None:
 
     assert ran.returncode == -signal.SIGTERM
     assert ran.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [((), errors.HOST), (("--vllm-accepts", "GCU-001"), errors.OK), (("--json",), errors.HOST)]
+)
+def test_a_plan_for_cards_without_kernels_is_no_success(words: tuple[str, ...], code: int, tmp_path: Path) -> None:
+    recorded = json.loads((HOSTS / "enflame-s60-2x" / "host.json").read_text())
+    host, named = tmp_path / "host.json", tmp_path / "profile.json"
+    host.write_text(json.dumps(recorded).replace("S60", "I20"))
+    named.write_text(json.dumps(expect.profile_of("enflame-s60-2x")))
+    model = str(write_model(tmp_path / "model"))
+    printed, told = io.StringIO(), io.StringIO()
+
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+        ended = cli.main(["plan", model, "--root", str(host), *words], {"DRYDOCK_PROFILE": str(named)})
+
+    assert ended == code
+    assert "vllm" in printed.getvalue()
+    assert ("--vllm-accepts GCU-001 plans for them" in told.getvalue()) == (code != errors.OK)

@@ -19,7 +19,12 @@ from tests.support.hosts.models import LLAMA
 MI300, MI355, MI250, RADEON = "rocm-mi300x-8x", "rocm-mi355x-8x", "rocm-mi250x-4x", "rocm-rx7900xtx-2x"
 VISIBLE, AITER, CHANNELS, NUMA = "HIP_VISIBLE_DEVICES", "VLLM_ROCM_USE_AITER", "NCCL_MIN_NCHANNELS", "--numa-bind"
 TENSOR = "--tensor-parallel-size"
+EXPERTS, BREAKABLE = "VLLM_ROCM_USE_AITER_MOE", "VLLM_USE_BREAKABLE_CUDAGRAPH"
 KNOWN = (NUMA, "--tensor-parallel-size", "--max-model-len", "--gpu-memory-utilization")
+
+
+def of_class(architecture: str, quantization: str = "") -> ModelFacts:
+    return LLAMA._replace(architecture=architecture, quantization=quantization)
 
 
 def without_permission(facts: Facts) -> Facts:
@@ -64,6 +69,22 @@ ROWS = {
     "one of eight": Row(
         MI300, "-tp 1", values={VISIBLE: "0", AITER: "1", CHANNELS: None}, because={VISIBLE: "amd-smi"}
     ),
+    "Hy3's experts have kernels of vLLM's": Row(
+        MI300, model=of_class("HYV3ForCausalLM"), values={AITER: "1", EXPERTS: "0"}
+    ),
+    "a Radeon has no kernels of AITER to leave out": Row(
+        RADEON, model=of_class("HYV3ForCausalLM"), values={EXPERTS: None}
+    ),
+    "Laguna's in 8 bits on MI300 too": Row(
+        MI300, model=of_class("LagunaForCausalLM", "fp8"), values={EXPERTS: "0"}, because={EXPERTS: "Laguna-S-2.1"}
+    ),
+    "not on MI355": Row(MI355, model=of_class("LagunaForCausalLM", "fp8"), values={EXPERTS: None}),
+    "nor in 16 bits": Row(MI300, model=of_class("LagunaForCausalLM"), values={EXPERTS: None}),
+    "MiMo-V2-Flash has none of AITER's": Row(MI300, model=of_class("MiMoV2FlashForCausalLM"), values={AITER: "0"}),
+    "MiniMax-M3 has blocks of 128, and whole graphs": Row(
+        MI355, model=of_class("MiniMaxM3SparseForCausalLM"), values={"--block-size": "128", BREAKABLE: "0"}
+    ),
+    "other models have vLLM's": Row(MI355, values={"--block-size": None, BREAKABLE: None, EXPERTS: None}),
     "eight linked GPUs get more channels": Row(MI300, "-tp 8", values={CHANNELS: "112", VISIBLE: None}),
     "the user's GPUs stay": Row(MI300, env={VISIBLE: "5,6"}, values={VISIBLE: None}),
     "--devices are named by HIP's number": Row(MI300, goals={"devices": (3,)}, values={VISIBLE: "3"}),

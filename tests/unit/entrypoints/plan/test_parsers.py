@@ -213,6 +213,28 @@ def test_each_parser_of_a_rule_is_one_of_vllm() -> None:
         assert {name for rule in rules for name in rule.parsers} <= names
 
 
-def test_each_architecture_of_a_rule_is_one_of_vllm() -> None:
-    names = {name for lists in list_every(DRYDOCK) for name in lists.lists.get("architectures", ())}
-    assert {name for rule in (*TOOLS, *REASONING) for name in rule.architectures} - names == set()
+@pytest.mark.parametrize(
+    ("architecture", "tools", "reasoning"),
+    [
+        ("HYV3ForCausalLM", "hy_v3", "hy_v3"),
+        ("LagunaForCausalLM", "poolside_v1", "poolside_v1"),
+        ("InklingForConditionalGeneration", "inkling", "inkling"),
+        ("MiMoV2OmniForCausalLM", "mimo", "mimo"),
+        ("MiMoV2FlashForCausalLM", "qwen3_xml", "qwen3"),
+        ("BailingMoeV3ForCausalLM", "ling3", "ling3"),
+        ("Dots3NoteForCausalLM", "dots", "qwen3"),
+        ("MuseGlimmerForConditionalGeneration", "muse_glimmer", "muse_glimmer"),
+        ("Step3p7ForConditionalGeneration", "step3p5", "step3p5"),
+        ("InternS1ForConditionalGeneration", "internlm", "deepseek_r1"),
+        ("MellumForCausalLM", "hermes", None),
+    ],
+)
+def test_families_have_the_parsers_of_their_recipes(architecture: str, tools: str, reasoning: str | None) -> None:
+    """Also models that no recipe names: fine-tuned ones."""
+    known = read_lists(lists_path(DRYDOCK, "vllm", "0.33.0"))
+    assert known
+    names = {kind: known.lists[kind] for kind in ("tool_parsers", "reasoning_parsers", "flags")}
+    made = parsers_of(plan(architecture=architecture, template="{{ messages }}", lists=names))
+
+    assert made[TOOL][0] == tools
+    assert made.get(REASON, (None,))[0] == reasoning

@@ -102,6 +102,30 @@ def test_nxd_inference_leaves_most_of_a_core_to_the_cache_for_throughput(
     assert (found.value, because in found.because) == (ranks, True)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "width", "words", "spread"),
+    [
+        ("Qwen3MoeForCausalLM", 1536, (), True),  # 192 on each of 8 ranks
+        ("Qwen3MoeForCausalLM", 768, (), True),
+        ("Qwen3MoeForCausalLM", 1024, (), False),
+        ("Qwen3MoeForCausalLM", 1024, ("-tp", "16"), True),
+        ("GptOssForCausalLM", 2880, (), False),  # its class fills the width up
+    ],
+)
+def test_experts_are_spread_whole_where_the_kernel_has_no_slices(
+    architecture: str, width: int, words: tuple[str, ...], spread: bool
+) -> None:
+    assert LLAMA.geometry
+    experts = LLAMA._replace(
+        architecture=architecture, geometry=LLAMA.geometry._replace(experts=128, expert_width=width)
+    )
+    found = decided(TRN2, *words, model=experts)
+
+    assert ("--enable-expert-parallel" in found.values) == spread
+    if spread:
+        assert "multiple of 128" in found.values["--enable-expert-parallel"].because
+
+
 def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
     assert LLAMA.geometry
     assert LLAMA.weights

@@ -9,6 +9,7 @@ import pytest
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.decide.parallelism.constraints import check_experts, impossible_size, obstacle, sizes
 from entrypoints.decide.parallelism.fit import fit
+from entrypoints.decide.parallelism.multimodal import has_whole_towers
 from entrypoints.decide.parallelism.rules import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
@@ -58,6 +59,75 @@ def test_groups_of_a_mamba_layer_are_divided_unless_there_is_one(keys: dict[str,
 
     assert geometry, why
     assert geometry.state_heads == heads
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "possible"),
+    [
+        ("deepseek-ai/DeepSeek-V4-Flash", {}, (1, 2, 4, 8)),
+        ("deepseek-ai/DeepSeek-V4-Flash", {"o_groups": 4}, (1, 2, 4)),
+        ("deepseek-ai/DeepSeek-V4-Flash", {"o_groups": 6}, (1, 2)),
+        ("deepseek-ai/DeepSeek-V4-Pro", {"quantization_config": None}, (1, 2, 4, 8, 16)),
+        ("deepseek-ai/DeepSeek-V4-Pro", {}, (1, 2, 4, 8)),  # vLLM issue 42384: 16 ranks cut a shared expert's block
+        ("deepseek-ai/DeepSeek-V2-Lite", {"group_norm_size": 4}, (1, 2, 4)),
+        ("MiniMaxAI/MiniMax-M3", {"sparse_attention_config": {"sparse_num_index_heads": 3}}, (1,)),
+        ("XiaomiMiMo/MiMo-V2-Flash", {"swa_num_attention_heads": 48, "quantization_config": None}, (1, 2, 4, 8, 16)),
+        ("XiaomiMiMo/MiMo-V2-Flash", {"swa_num_key_value_heads": 6, "quantization_config": None}, (1, 2)),
+        ("Qwen/Qwen3-30B-A3B", {"num_attention_heads_per_layer": [32, 24]}, (1, 2, 4, 8)),
+        (
+            "Qwen/Qwen3-30B-A3B",
+            {"attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 12}},
+            (1, 2, 4),
+        ),
+        ("Qwen/Qwen3-30B-A3B", {"num_global_key_value_heads": 3}, (1,)),
+        ("Qwen/Qwen3-30B-A3B", {"shared_expert_intermediate_size": 264}, (1, 2, 4, 8)),
+    ],
+)
+def test_ranks_divide_every_number_that_vllms_classes_divide(
+    name: str, keys: dict[str, Any], possible: tuple[int, ...]
+) -> None:
+    known = parse_model(name, parse_config({**config_of(name), **keys}), name)
+
+    assert sizes(known, RULES, 32, experts=True) == possible
+    assert [size for size in sizes(known, RULES._replace(own_classes=True), 32, experts=True) if size > possible[-1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "flags", "possible"),
+    [
+        ("moonshotai/Kimi-K3", 8, (), True),  # 12 heads; vLLM gives each rank the whole tower
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, (), False),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, ("--mm-encoder-tp-mode", "data"), True),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, ("--mm-encoder-tp-mode", "weights"), False),
+        ("Qwen/Qwen2.5-VL-72B-Instruct", 32, ("--language-model-only",), True),
+    ],
+)
+def test_ranks_share_the_heads_of_a_tower_unless_each_has_all_of_it(
+    name: str, tensor: int, flags: tuple[str, ...], possible: bool
+) -> None:
+    known = parse_model(name, parse_config(config_of(name)), name)
+    rules = RULES._replace(has_whole_towers=has_whole_towers(said(*flags)))
+
+    assert ("heads of the image tower" not in obstacle(known, rules, tensor, experts=True)) == possible
+
+
+@pytest.mark.parametrize(("tensor", "reason"), [(4, ""), (8, "of the image tower, 3420, is not divisible by 8")])
+def test_ranks_share_the_feed_forward_part_of_a_tower(tensor: int, reason: str) -> None:
+    three_b = {"num_attention_heads": 16, "num_key_value_heads": 2, "hidden_size": 2048, "intermediate_size": 11008}
+    name = "Qwen/Qwen2.5-VL-7B-Instruct"
+    known = parse_model(name, parse_config({**config_of(name), **three_b}), name)
+
+    assert obstacle(known, RULES, tensor).endswith(reason)
+    assert bool(obstacle(known, RULES, tensor)) == bool(reason)
+    assert not obstacle(known._replace(shortened="its tower"), RULES, tensor)
+
+
+def test_a_hint_names_no_size_that_another_number_of_the_model_forbids() -> None:
+    name = "deepseek-ai/DeepSeek-V4-Flash"
+    error = impossible_size(parse_model(name, parse_config(config_of(name)), name), RULES, 12)
+
+    assert error
+    assert error.hint == "possible: -tp 8"
 
 
 def test_an_indexer_makes_attention_sparse() -> None:

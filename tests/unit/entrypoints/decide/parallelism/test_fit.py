@@ -12,7 +12,9 @@ from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
+from tests.support.machines import machine
 from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
+from tests.support.planned import models, plan, spread
 from tests.support.sample import told
 
 MIXTRAL = LLAMA_8B._replace(experts=8, expert_width=14336)
@@ -267,6 +269,32 @@ def test_quantised_groups_are_not_cut() -> None:
 
     assert "cuts the 128" in refused(USAGE, host(8), facts, said("-tp", "2"), RULES).message
     assert shape(fit(host(8), facts._replace(group=0), said("-tp", "2"), RULES)) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "devices", "words", "expected"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "b200", 2, (), "tp2"),  # smaller steps, and slices
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "b200", 2, ("-pp", "2"), "tp1 pp2"),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "b200", 4, (), "tp4 ep"),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "h100", 8, ("--nnodes", "2"), "tp8 pp2"),
+    ],
+)
+def test_whole_experts_and_large_steps_yield_to_the_full_length(
+    name: str, kind: str, devices: int, words: tuple[str, ...], expected: str
+) -> None:
+    found = plan(machine(kind, devices), models()[name], words)
+
+    assert spread(found).short() == expected
+    assert not spread(found).length
+
+
+@pytest.mark.parametrize(("words", "sliced"), [((), True), (("--enable-expert-parallel",), False)])
+def test_the_users_experts_stay_whole(words: tuple[str, ...], sliced: bool) -> None:
+    name = "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4"
+    found = spread(plan(machine("b200", 2), models()[name], ("-tp", "2", "--max-num-batched-tokens", "8192", *words)))
+
+    assert found.experts != sliced
 
 
 # --- lengths --------------------------------------------------------------------------------------------------------

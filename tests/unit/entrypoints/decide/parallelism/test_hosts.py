@@ -14,6 +14,7 @@ from entrypoints.decide.parallelism.fit import Fit, Rules, fit
 from entrypoints.decide.parallelism.fit_input import read_case, read_space
 from entrypoints.decide.parallelism.hosts import (
     FABRIC,
+    NVLINK,
     RDMA,
     SLICE,
     SLICE_HOSTS,
@@ -123,6 +124,14 @@ def test_tensor_parallelism_crosses_hosts_of_one_fabric() -> None:
     assert shapes(splits(DENSE, RULED, space(between=RDMA)))[-1] == (16, 1, 1)
 
 
+def test_hosts_that_nvlink_joins_are_split_as_one_host() -> None:
+    large, small = model(None, 405), model(None, 8)
+
+    assert shapes(splits(large, RULED, space(between=NVLINK)))[0] == (16, 1, 1)
+    assert shapes(splits(small, RULED, space(between=NVLINK)))[0] == (8, 1, 2)
+    assert shapes(splits(large, RULED, space(between=NVLINK, aim="throughput")))[0] == (1, 1, 16)
+
+
 def test_ray_runs_one_engine_over_all_hosts() -> None:
     found = splits(DENSE, RULED._replace(ways=("ray",)), space(hosts=4))
 
@@ -204,7 +213,8 @@ def test_the_link_is_the_devices_own_else_what_the_kernel_shows() -> None:
     assert link_between(host(8, kernel={"rdma_devices": "mlx5_0"}), {}, "") == RDMA
     assert link_between(host(8), {}, FABRIC) == FABRIC
     joined = {"nvlink_cluster": "a1b2/3", "rdma_devices": "mlx5_0"}
-    assert link_between(host(4, kernel=joined), {}, "") == FABRIC
+    assert link_between(host(4, kernel=joined), {}, "") == NVLINK
+    assert link_between(host(4, kernel=joined), {"NCCL_MNNVL_ENABLE": "0"}, "") == RDMA
 
 
 def test_a_slice_is_a_fabric_if_the_environment_names_its_hosts() -> None:
