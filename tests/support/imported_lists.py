@@ -56,5 +56,18 @@ def read_parser() -> dict[str, list[typing.Any]]:
     }
 
 
+def find_not_imported() -> dict[str, str]:
+    """Return architecture → why the module of its class cannot be imported here, in Python's words."""
+    registry = import_module("vllm.model_executor.models.registry")
+    words: dict[str, str] = {}
+    for architecture, (module, _) in registry._VLLM_MODELS.items():
+        try:
+            import_module(module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}")
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            words[architecture] = f"{type(error).__name__}: {error}"
+    return words
+
+
 if __name__ == "__main__":
-    json.dump({"lists": read_registries(), "options": read_parser()}, sys.stdout)
+    known = {"lists": read_registries(), "options": read_parser(), "not_imported": find_not_imported()}
+    json.dump(known, sys.stdout)

@@ -278,18 +278,56 @@ NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
 def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
     vllm: str, family: str, words: tuple[str, ...], is_refused: bool
 ) -> None:
-    model = SMOLLM2._replace(model_type=family)
+    model, profile = SMOLLM2._replace(model_type=family), {"vllm": vllm, "accelerator": "cuda"}
     given = parse_given(words, {})
     settings = {name: flag.value for name, flag in given.flags.items()}
     if not is_refused:
-        assert check_limits({"vllm": vllm}, model, given, settings) == ()
+        assert check_limits(profile, facts(), model, given, settings) == ()
         return
     with pytest.raises(EntrypointError, match="MTP") as raised:
-        check_limits({"vllm": vllm}, model, given, settings)
+        check_limits(profile, facts(), model, given, settings)
 
     assert raised.value.code == REFUSED
     accepting = given._replace(accepted=("mtp-stages",))
-    assert [told.id for told in check_limits({"vllm": vllm}, model, accepting, settings)] == ["PLAN-152"]
+    assert [told.id for told in check_limits(profile, facts(), model, accepting, settings)] == ["PLAN-152"]
+
+
+PICTURES = {
+    "architectures": ["LlavaForConditionalGeneration", "TransformersForCausalLM"],
+    "required_packages": {"LlavaForConditionalGeneration": ["torchvision"]},
+}
+
+
+@pytest.mark.parametrize("words", [(), ("--language-model-only",), ("--limit-mm-per-prompt", '{"image": 0}')])
+@pytest.mark.parametrize("architecture", ["LlavaForConditionalGeneration", "LlavaForSequenceClassification"])
+def test_a_class_that_cannot_be_imported_is_refused_for_text_too(words: tuple[str, ...], architecture: str) -> None:
+    lists = {**PICTURES, "packages": ["av"], "rows": {"LlavaForConditionalGeneration": ["cpu-full"]}}
+    error = refused(*words, lists=lists, architecture=architecture)
+
+    assert error.code == REFUSED
+    assert "LlavaForConditionalGeneration requires the package torchvision, which this image lacks" in str(error)
+    assert error.hint.startswith("--target cpu-full takes it; --vllm-accepts LlavaForConditionalGeneration")
+    assert "packages of a row of your own" in refused(lists={**lists, "rows": {}}, architecture=architecture).hint
+    accepted = plan(*words, lists=lists, architecture=architecture, accepted=("LlavaForConditionalGeneration",))
+    assert list(findings(accepted)) == ["PLAN-152"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "words", "expected"),
+    [
+        ({"packages": ["torchvision"]}, (), []),
+        ({}, (), []),
+        ({"excluded_packages": ["torchvision"]}, (), ["PLAN-150"]),
+        ({"packages": []}, ("--model-impl", "transformers"), []),
+    ],
+)
+def test_a_package_that_is_there_not_known_or_not_needed_is_no_error(
+    lists: Mapping[str, Any], words: tuple[str, ...], expected: list[str]
+) -> None:
+    assumed = "of another vLLM" if "excluded_packages" in lists else ""
+    made = plan(*words, lists={**PICTURES, **lists}, assumed=assumed, architecture="LlavaForConditionalGeneration")
+
+    assert list(findings(made)) == expected
 
 
 def test_what_is_not_known_is_not_refused() -> None:
