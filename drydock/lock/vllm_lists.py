@@ -123,7 +123,7 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
         return None
     program = read_program(project)
     if lock and not found.assumed:
-        lists = program.join_packages({**found.record.lists, **_lists_of_library(project, lock, platform)})
+        lists = program.join_lists({**found.record.lists, **_lists_of_library(project, lock, platform)})
         return KnownLists(_with_packages(lists, variant, lock.platforms[platform], program.OPTIONAL), "")
     of_release = found.record.lists
     shared = {name: of_release[name] for name in NEVER_EXTENDED if name in of_release}
@@ -131,7 +131,7 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
     if variant.base.kind == "debian":  # other bases have a vendor's build of what a row excludes
         excluded = {item.name for item in variant.exclude}.intersection(program.OPTIONAL)
         shared["excluded_packages"] = sorted(excluded)
-    return KnownLists(program.join_packages({**shared, "processors": _newest_processors(project)}), found.assumed)
+    return KnownLists(program.join_lists({**shared, "processors": _newest_processors(project)}), found.assumed)
 
 
 def _lists_of_library(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:

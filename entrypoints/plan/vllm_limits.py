@@ -72,8 +72,10 @@ STAGED_DRAFTS = {"glm_ocr": (0, 16), "nemotron_h": (0, 18), "qwen4_exp": (0, 29)
 model_executor/models/*mtp*.py with SupportsPP among their bases."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
-IMPLEMENTATION, OF_VLLM = "--model-impl", ("auto", "vllm")
-"""The option that chooses between vLLM's classes and those of transformers, and its values that take vLLM's first."""
+IMPLEMENTATION, OF_VLLM, OF_TRANSFORMERS = "--model-impl", ("auto", "vllm"), "transformers"
+"""The option that chooses between vLLM's classes and those of transformers, and its values that take either first."""
+SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
+"""Classes of transformers that are listed, by the ends of their names (templates/tools/read_vllm.py)."""
 FLOAT16 = ("float16", "half")
 """vLLM's two names of the type."""
 SHORTENED = re.compile(r"(?<=\d)[kKmMgG]\b")
@@ -104,7 +106,7 @@ def check_limits(
         else:
             message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}"
             raise EntrypointError(refusal.code, message, _hint(refusal, given.vllm))
-    return (*notices, *unknown_variables(given))
+    return (*notices, *note_fallback(given.vllm, model, settings), *unknown_variables(given))
 
 
 def _hint(refusal: Refusal, lists: VllmLists) -> str:
@@ -134,14 +136,52 @@ def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, setting
 
 
 def _refused_architecture(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+    """Yield an architecture for which neither vLLM nor, in its place, transformers has a class.
+
+    Source: vllm/model_executor/models/registry.py, inspect_model_cls and _try_resolve_transformers.
+    """
     names = lists.names("architectures")
-    if names is None or not model.architecture or model.architecture in names:
+    implementation = settings.get(IMPLEMENTATION, "auto")
+    if names is None or not model.architecture or implementation not in (*OF_VLLM, OF_TRANSFORMERS):
         return
-    if settings.get(IMPLEMENTATION, "auto") not in OF_VLLM or _find_class(model.architecture, names):
+    if implementation == OF_TRANSFORMERS and "fallback_architectures" not in lists.lists:
         return
-    removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
-    problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
-    yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures", certain=FALLBACK not in names)
+    if implementation == OF_TRANSFORMERS:
+        yield from _refused_fallback(lists, model, settings, f"{IMPLEMENTATION} {OF_TRANSFORMERS}: ")
+    elif not _find_class(model.architecture, names):
+        removed = lists.lists.get("removed_architectures", {}).get(model.architecture)
+        problem = f"architecture {model.architecture}" + (f", which vLLM had until {removed}" if removed else "")
+        if implementation == "auto" and FALLBACK in names:
+            yield from _refused_fallback(lists, model, settings, removed=problem.partition(",")[2])
+        else:
+            yield Refusal(model.architecture, problem, f"one of its {len(names)} architectures")
+
+
+def _refused_fallback(
+    lists: VllmLists, model: ModelFacts, settings: Settings, before: str = "", removed: str = ""
+) -> Iterator[Refusal]:
+    """Yield an architecture that vLLM cannot run with the class of transformers, or may be unable to."""
+    served = lists.names("fallback_architectures")
+    problem = f"{before}architecture {model.architecture}" + (f",{removed}" if removed else "")
+    own_code = model.remote_code or (model.known_from and settings.get(REMOTE_CODE))
+    if served is None or own_code or not SERVED.fullmatch(model.architecture):
+        expected = f"one of vLLM's {len(lists.names('architectures') or ())} architectures"
+        yield Refusal(model.architecture, problem, expected, certain=False)
+    elif model.architecture not in served:
+        yield Refusal(model.architecture, problem, "an architecture of vLLM, or one that it runs with transformers")
+    elif "mxfp4" in model.quantization:  # source: vllm/model_executor/models/transformers/base.py
+        problem = f"{problem} with quantisation {model.quantization}, which vLLM runs with transformers"
+        yield Refusal(model.architecture, problem, "another quantisation", instead="use an unquantised copy")
+
+
+def note_fallback(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Notice]:
+    """Yield a notice if vLLM runs an architecture with the class of transformers."""
+    names, served = lists.names("architectures"), lists.names("fallback_architectures")
+    if names is None or served is None or model.architecture not in served or lists.assumed:
+        return
+    implementation = settings.get(IMPLEMENTATION, "auto")
+    if implementation == OF_TRANSFORMERS or (implementation == "auto" and not _find_class(model.architecture, names)):
+        yield notice("PLAN-153", model.architecture, "a class of vLLM's own", name=model.architecture)
 
 
 def _find_class(architecture: str, names: Collection[str]) -> str:

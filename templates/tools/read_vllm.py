@@ -4,7 +4,7 @@ FILE gets JSON: architectures, quantisation methods, parsers, KV connectors, loa
 environment variables, flags with the values that they take, the model types that refuse float16, the model types with
 a configuration class in vLLM or in transformers, the optional packages that are installed, and those without which the
 class of an architecture cannot be imported. vLLM keeps most of these in literal tables and annotations. What a version
-computes instead is left out: it is not known. Nothing is executed, and the lists are read within 2 s.
+computes instead is left out: it is not known. Nothing is executed, and the lists are read within 6 s.
 
 Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
 tool_parsers/, reasoning/, distributed/kv_transfer/kv_connector/factory.py, model_executor/model_loader/__init__.py,
@@ -85,8 +85,8 @@ IMPORTED_BY_MODELS = {
     "torchaudio": "torchaudio",
     "torchvision": "torchvision",
 }
-"""Module → distribution, of those OPTIONAL ones that models' classes import. Kernels of one platform import others, which
-vLLM chooses while it runs: these are left out."""
+"""Module → distribution, of those OPTIONAL ones that models' classes import. Kernels of one platform import others, but
+vLLM chooses among platforms while it runs."""
 MODEL_TYPES = ("models/auto/auto_mappings.py", "models/auto/configuration_auto.py")
 """Where transformers lists the model types of its configuration classes: since 5.6, and before."""
 
@@ -349,6 +349,8 @@ def _modules_of_architectures(package: Package) -> Iterator[tuple[str, str]]:
                     yield str(key.value), name if name != module else f"model_executor/models/{module}"
 
 
+JOINED = ("imports", "processors", "fallback", "attention")
+"""Lists of which `join_lists` makes others."""
 RAISING = re.compile(r"(?!Auto|Base)\w+(?<!Image)(?<!Video)Processor")
 """Classes of transformers whose import may raise. One of pictures or films is a stand-in without its package."""
 
@@ -457,12 +459,17 @@ def read_processors(root: Path) -> dict[str, list[str]]:
     return needed
 
 
-def join_packages(lists: Mapping[str, Any]) -> dict[str, Any]:
-    """Return lists with the packages that an architecture requires, instead of what its import and transformers' need.
+def join_lists(lists: Mapping[str, Any]) -> dict[str, Any]:
+    """Return lists of vLLM and of transformers with what follows from both, instead of what only one of them says.
 
-    What transformers needs is not known if its files were not read: then an architecture requires what vLLM names.
+    `required_packages` is architecture → packages. What transformers needs is not known if its files were not read:
+    then an architecture requires what vLLM names. `fallback_architectures` are those that only transformers has, and
+    that vLLM runs with it.
     """
-    joined = {name: value for name, value in lists.items() if name not in ("imports", "processors")}
+    joined = {name: value for name, value in lists.items() if name not in JOINED}
+    if "fallback" in lists and "attention" in lists:
+        served = (name for condition in lists["fallback"] for name in lists["attention"].get(condition, ()))
+        joined["fallback_architectures"] = sorted({*served} - {*lists.get("architectures", ())})
     processors: Mapping[str, list[str]] = lists.get("processors", {})
     required: dict[str, list[str]] = {}
     for architecture, words in lists.get("imports", {}).items():
@@ -499,6 +506,46 @@ def _raising_names(text: str) -> Iterator[str]:
     for match in re.finditer(r"^((?:@.*\n)*)class (\w+)\b", text, re.MULTILINE):
         if RAISING.fullmatch(match[2]) and "torchvision" not in match[1]:
             yield match[2]
+
+
+# --- what transformers runs for vLLM --------------------------------------------------------------------------------
+
+
+COMPATIBLE, SETTABLE = "is_backend_compatible", "_can_set_attn_implementation"
+"""Methods of transformers' classes by which vLLM asks whether it can replace their attention."""
+SERVED = re.compile(r"\w+(?:ForCausalLM|ForConditionalGeneration|LMHeadModel|For(?:Sequence|Token)Classification)")
+"""Classes that a server runs, by the ends of their names."""
+
+
+def read_fallback(package: Package) -> list[str]:
+    """Return the conditions of which a class of transformers has to meet one, so that vLLM runs it.
+
+    Source: vllm/model_executor/models/registry.py, _try_resolve_transformers.
+    """
+    text = package.text("model_executor/models/registry.py")
+    return [condition for condition in (COMPATIBLE, SETTABLE) if f".{condition}()" in text]
+
+
+def read_attention(root: Path) -> dict[str, list[str]] | None:
+    """Return condition → classes of transformers that meet it; None if no file says so, as in older versions.
+
+    A class that meets both is listed with the first alone: no vLLM asks the second only. Source:
+    transformers/modeling_utils.py, the two methods; the second looks for these words in the file of a class.
+    """
+    package = Package(root, "transformers", ("models/",), re.compile(r"models/\w+/modeling_\w+\.py"))
+    classes: dict[str, set[str]] = {COMPATIBLE: set(), SETTABLE: set()}
+    for path in package.every_name():
+        text = package.text(path)
+        names = set(re.findall(r"^class (\w+)\(", text, re.MULTILINE))
+        served = {name for name in names if SERVED.fullmatch(name)}
+        if re.search(r"^    _supports_attention_backend = True", text, re.MULTILINE):
+            classes[COMPATIBLE] |= served
+        own_attention = re.search(r"^class \w*Attention\w*\(nn\.Module\):", text, re.MULTILINE)
+        if not own_attention or "ALL_ATTENTION_FUNCTIONS.get_interface(" in text:
+            classes[SETTABLE] |= served
+    if not classes[COMPATIBLE]:
+        return None
+    return {COMPATIBLE: sorted(classes[COMPATIBLE]), SETTABLE: sorted(classes[SETTABLE] - classes[COMPATIBLE])}
 
 
 # --- variables ------------------------------------------------------------------------------------------------------
@@ -770,6 +817,7 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
         "imports": read_imports(package),
+        "fallback": read_fallback(package),
         "flags": read_flags(package),
         "inverses": read_inverses(package),
     }
@@ -780,7 +828,11 @@ def read_package(root: Path) -> dict[str, Any]:
 
 def read_library(root: Path) -> dict[str, Any]:
     """Return what the library transformers, without which vLLM reads no config.json, says of itself."""
-    lists = {"transformers_types": read_model_types(root), "processors": read_processors(root)}
+    lists = {
+        "transformers_types": read_model_types(root),
+        "processors": read_processors(root),
+        "attention": read_attention(root),
+    }
     return {name: value for name, value in lists.items() if value}
 
 
@@ -831,7 +883,7 @@ def read_installed() -> dict[str, Any]:
                 add_plugin(lists, read_plugin(Path(folder)))
     names = {str(item.metadata["Name"]).lower().replace("_", "-").replace(".", "-") for item in distributions()}
     lists["packages"] = sorted(names.intersection(OPTIONAL))
-    return join_packages(lists)
+    return join_lists(lists)
 
 
 if __name__ == "__main__":

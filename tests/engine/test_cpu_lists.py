@@ -81,6 +81,14 @@ def test_the_classes_that_cannot_be_imported_are_those_that_require_a_package(
     assert really - BY_PLATFORM == refused
 
 
+def test_the_architectures_that_only_transformers_has_are_those_that_vllm_takes(
+    recorded: dict[str, Any], imported: dict[str, Any]
+) -> None:
+    served = read_program(DRYDOCK).SERVED
+
+    assert recorded["fallback_architectures"] == [name for name in imported["fallback"] if served.fullmatch(name)]
+
+
 def test_the_lists_of_the_locked_wheel_are_those_of_the_image(job: Job, recorded: dict[str, Any]) -> None:
     known = find_lists(DRYDOCK, job.variant, job.lock, job.platform)
 

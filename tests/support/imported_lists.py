@@ -68,6 +68,21 @@ def find_not_imported() -> dict[str, str]:
     return words
 
 
+def find_fallback() -> list[str]:
+    """Return the classes of transformers that vLLM runs, of those without a class of vLLM's own."""
+    transformers = import_module("transformers")
+    own = import_module("vllm.model_executor.models.registry")._VLLM_MODELS
+    classes = {name: getattr(transformers, name, None) for name in dir(transformers) if name not in own}
+    return sorted(
+        name
+        for name, item in classes.items()
+        if isinstance(item, type)
+        and issubclass(item, transformers.PreTrainedModel)
+        and (item.is_backend_compatible() or item._can_set_attn_implementation())
+    )
+
+
 if __name__ == "__main__":
     known = {"lists": read_registries(), "options": read_parser(), "not_imported": find_not_imported()}
+    known["fallback"] = find_fallback()
     json.dump(known, sys.stdout)

@@ -221,8 +221,30 @@ def test_what_transformers_needs_joins_the_architectures(tmp_path: Path) -> None
         "transformers.models.gemma3.image_processing_gemma3": ["torchvision"],
         "transformers.models.gemma3.processing_gemma3": ["torchvision"],
     }
-    joined = read_vllm.join_packages({"imports": {"A": GEMMA3, "B": ["timm"], "C": ["transformers.X"]}, **library})
+    joined = read_vllm.join_lists({"imports": {"A": GEMMA3, "B": ["timm"], "C": ["transformers.X"]}, **library})
     assert joined == {"required_packages": {"A": ["torchvision"], "B": ["timm"]}}
+
+
+def test_the_architectures_that_transformers_runs_for_vllm_follow_from_both(tmp_path: Path) -> None:
+    text = "def resolve():\n    return a.is_backend_compatible() or a._can_set_attn_implementation()"
+    registry = {"model_executor/models/registry.py": f'{text}\n_VLLM_MODELS = {{"AForCausalLM": 1}}'}
+    attention = "class XAttention(nn.Module): 1\n"
+    files = {
+        "a": f"{attention}class AForCausalLM(P):\n    _supports_attention_backend = True\nclass BForCausalLM(P): 1",
+        "c": f"{attention}x = ALL_ATTENTION_FUNCTIONS.get_interface(1)\nclass CForCausalLM(P): 1",
+        "d": f"{attention}class DForCausalLM(P): 1",
+        "e": "class EForConditionalGeneration(P): 1\nclass EModel(P): 1",
+    }
+    for name, source in files.items():
+        path = tmp_path / f"transformers/models/{name}/modeling_{name}.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(source)
+    lists = read_vllm.read_package(write_package(tmp_path, registry)) | read_vllm.read_library(tmp_path)
+
+    served = ["BForCausalLM", "CForCausalLM", "EForConditionalGeneration"]
+    assert read_vllm.join_lists(lists)["fallback_architectures"] == served
+    older = {**lists, "fallback": lists["fallback"][:1]}
+    assert read_vllm.join_lists(older)["fallback_architectures"] == ["BForCausalLM"]
 
 
 def test_older_forms_are_read(tmp_path: Path) -> None:

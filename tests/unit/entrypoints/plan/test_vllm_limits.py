@@ -90,6 +90,48 @@ def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
     assert findings(plan("--model-impl", "transformers", **unknown)) == {}
 
 
+FALLBACK = {
+    "architectures": ["LlamaForCausalLM", "TransformersForCausalLM"],
+    "fallback_architectures": ["XForCausalLM"],
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "model"),
+    [
+        ("YForCausalLM", (), {}),
+        ("YForCausalLM", ("--model-impl", "transformers"), {}),
+        ("XForCausalLM", ("--model-impl", "vllm"), {}),
+        ("XForCausalLM", (), {"quantization": "mxfp4"}),
+    ],
+)
+def test_what_transformers_does_not_run_for_vllm_is_refused(
+    architecture: str, words: tuple[str, ...], model: Mapping[str, Any]
+) -> None:
+    error = refused(*words, lists=FALLBACK, architecture=architecture, **model)
+
+    assert error.code == REFUSED
+    assert f"architecture {architecture}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "model", "expected"),
+    [
+        ("XForCausalLM", (), {}, ["PLAN-153"]),
+        ("XForCausalLM", ("--model-impl", "transformers"), {}, ["PLAN-153"]),
+        ("LlamaForCausalLM", (), {}, []),
+        ("YForCausalLM", ("--trust-remote-code",), {"remote_code": True}, ["PLAN-150"]),
+        ("YModel", (), {}, ["PLAN-150"]),
+    ],
+)
+def test_what_transformers_runs_for_vllm_is_said(
+    architecture: str, words: tuple[str, ...], model: Mapping[str, Any], expected: list[str]
+) -> None:
+    made = plan(*words, lists=FALLBACK, architecture=architecture, **model)
+
+    assert list(findings(made)) == expected
+
+
 def test_a_classifier_runs_on_the_generating_class_of_its_family() -> None:
     assert findings(plan(architecture="Qwen3MoeForTokenClassification")) == {}
     assert "PLAN-150" in findings(plan(architecture="NovelForTokenClassification"))
