@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeou
 TOPOLOGY = f"""\
 model: /models/smollm2
 target: cpu
+api_key: none
 nodes: [{{name: one, address: 10.0.0.1, host: {ROOT}/tests/hosts/cpu-emeraldrapids-vm-2c/host.json}}]
 groups: [{{name: all, role: serve, replicas: 1}}]
 """
@@ -36,14 +37,22 @@ GPT_OSS = {
     "hidden_size": 256,
     "intermediate_size": 256,
     "layer_types": ["sliding_attention", "full_attention"],
-    "max_position_embeddings": 2048,
+    "max_position_embeddings": 131072,
     "num_attention_heads": 8,
     "num_experts_per_tok": 2,
     "num_hidden_layers": 2,
     "num_key_value_heads": 2,
     "num_local_experts": 4,
     "rms_norm_eps": 1e-05,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 150000},
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "rope_theta": 150000,
     "sliding_window": 128,
     "swiglu_limit": 7.0,
     "tie_word_embeddings": False,
@@ -98,6 +107,7 @@ def gpt_oss(model: Path, tmp_path: Path) -> Path:
 def test_a_gpt_oss_without_a_network_serves_or_its_plan_says_what_is_missing(built: build.Built, gpt_oss: Path) -> None:
     options: dict[str, Any] = {"volumes": [(str(gpt_oss), "/models/gpt-oss", "ro")], "network_mode": "none"}
     words = ("--model", "/models/gpt-oss", "--load-format", "dummy", "--served-model-name", "gpt-oss")
+    words = (*words, "--max-model-len", "2048")
     plan = run_container(built.image, "plan", "--json", *words, **options)
     assert plan.code == 0, plan.stderr
     findings = {finding["id"] for finding in json.loads(plan.stdout)["findings"]}
