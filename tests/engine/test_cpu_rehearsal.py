@@ -56,7 +56,7 @@ GPT_OSS = {
     "sliding_window": 128,
     "swiglu_limit": 7.0,
     "tie_word_embeddings": False,
-    "vocab_size": 49152,
+    "vocab_size": 201088,
 }
 ASK = """
 import json, sys, urllib.error, urllib.request
@@ -97,7 +97,7 @@ def test_vllm_takes_the_plan_of_a_topologys_node(built: build.Built, model: Path
 
 @pytest.fixture
 def gpt_oss(model: Path, tmp_path: Path) -> Path:
-    """A folder with the configuration of a small gpt-oss, and the tokenizer of another model."""
+    """A folder with a small gpt-oss, and the tokenizer of another model, which chats do not use."""
     folder = tmp_path / "gpt-oss"
     shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors*", "config.json"))
     (folder / "config.json").write_text(json.dumps(GPT_OSS))
