@@ -19,7 +19,8 @@ from drydock.compare.vllm_parser import VllmParser, split_words
 from drydock.compare.vllm_version import ServedVersion, find_served_version
 from drydock.core.project import Project
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.vllm_limits import Refusal, find_refusals
+from entrypoints.plan.refusal import Refusal
+from entrypoints.plan.vllm_limits import find_refusals
 from entrypoints.request.flags import MODEL_NAME
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import VllmLists

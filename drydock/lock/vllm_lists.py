@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from packaging.version import Version
+
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import FetchError, InputError, StaleError
@@ -119,25 +121,38 @@ def find_lists(project: Project, variant: Variant, lock: Lock | None, platform: 
     found = find_version(project, variant, lock, platform)
     if found is None:
         return None
+    program = read_program(project)
     if lock and not found.assumed:
-        optional = read_program(project).OPTIONAL
-        lists = {**found.record.lists, **_model_types(project, lock, platform)}
-        return KnownLists(_with_packages(lists, variant, lock.platforms[platform], optional), "")
+        lists = program.join_lists({**found.record.lists, **_lists_of_library(project, lock, platform)})
+        return KnownLists(_with_packages(lists, variant, lock.platforms[platform], program.OPTIONAL), "")
     of_release = found.record.lists
     shared = {name: of_release[name] for name in NEVER_EXTENDED if name in of_release}
     shared |= {f"{name}_of_release": of_release[name] for name in OFTEN_EXTENDED if name in of_release}
-    return KnownLists(shared, found.assumed)
+    if variant.base.kind == "debian":  # other bases have a vendor's build of what a row excludes
+        excluded = {item.name for item in variant.exclude}.intersection(program.OPTIONAL)
+        shared["excluded_packages"] = sorted(excluded)
+    return KnownLists(program.join_lists({**shared, "processors": _newest_processors(project)}), found.assumed)
 
 
-def _model_types(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
-    """Return the list of the locked transformers; empty if none is locked, or it was not read."""
+def _lists_of_library(project: Project, lock: Lock, platform: str) -> Mapping[str, Any]:
+    """Return the lists of the locked transformers; empty if none is locked, or it was not read."""
     wheel = _locked_wheels(lock, TRANSFORMERS).get(platform)
     known = read_lists(lists_path(project, wheel.name, wheel.version)) if wheel else None
     return known.lists if known and wheel and wheel.sha256 in known.files else {}
 
 
+@lru_cache(maxsize=4)
+def _newest_processors(project: Project) -> Mapping[str, Any]:
+    """Return what the newest transformers that was read needs, which is assumed where none is locked."""
+    paths = project.glob(f"{FOLDER}/{TRANSFORMERS}-*.json")
+    records = [record for path in paths if (record := read_lists(path))]
+    newest = max(records, key=lambda record: Version(record.version), default=None)
+    return newest.lists.get("processors", {}) if newest else {}
+
+
 NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
+    "imports",
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""
 OFTEN_EXTENDED = ("flags", "variables")
@@ -228,8 +243,7 @@ def _update_from_wheel(
     target = environment(variant.python, platform, variant.base)
     fetch_wheels([wheel], target, store, env, variant.indexes)
     if wheel.name == TRANSFORMERS:
-        types = read_program(project).read_model_types(store.path(wheel.sha256)) or []
-        return _write_lists(project, wheel, {"transformers_types": types})
+        return _write_lists(project, wheel, read_program(project).read_library(store.path(wheel.sha256)))
     return write_version(project, wheel, store.path(wheel.sha256))
 
 
@@ -290,13 +304,25 @@ def read_program(project: Project) -> ModuleType:
 
 
 def find_other_rows(project: Project, variant: Variant, known: KnownLists) -> dict[str, list[str]]:
-    """Return what a row's vLLM lacks, architecture or quantisation → rows of the same accelerator that take it."""
+    """Return what a row does not take, architecture, quantisation or package → rows of the accelerator that take it."""
     rows: dict[str, list[str]] = {}
     for row, lists in _lists_of_rows(project, variant.accelerator).items():
-        for kind in ("architectures", "quantisations") if row != variant.id else ():
-            for name in sorted({*lists.get(kind, ())} - {*known.lists.get(kind, ())}):
-                rows.setdefault(name, []).append(row)
+        for kind in ("architectures", "quantisations", "packages") if row != variant.id else ():
+            own = {*known.lists.get(kind, ())}
+            for name in sorted(_usable(kind, lists) - _usable(kind, known.lists)):
+                if name not in own or "packages" in lists:  # else it is not known that the row has what is missing here
+                    rows.setdefault(name, []).append(row)
     return rows
+
+
+def _usable(kind: str, lists: Mapping[str, Any]) -> set[str]:
+    """Return the entries of a list, without architectures that require a package which the image lacks."""
+    missing = {
+        architecture
+        for architecture, packages in lists.get("required_packages", {}).items()
+        if {*packages} - {*lists.get("packages", packages)} or {*packages} & {*lists.get("excluded_packages", ())}
+    }
+    return {*lists.get(kind, ())} - missing
 
 
 def find_versions(project: Project, variant: Variant) -> dict[str, str]:

@@ -178,7 +178,7 @@ def _find_notices(
     """Return what this image cannot read, may refuse, or downloads later. Raises what `check_limits` raises."""
     return (
         *inputs.notices(profile, model, given, settled),
-        *check_limits(profile, model, given, settled),
+        *check_limits(profile, facts, model, given, settled),
         *find_later_downloads(profile, facts, model, given),
     )
 

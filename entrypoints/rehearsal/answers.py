@@ -23,7 +23,10 @@ LONGEST = 600
 """Characters of one of vLLM's sentences."""
 _ARTEFACTS = (
     (r"'Meta' backend|meta tensor|torch\.nonzero\(\)", "vLLM calculates with numbers that a rehearsal does not have"),
-    (r"libcuda|NVIDIA driver|not compiled with CUDA|No CUDA GPUs|nvml", "vLLM asks the driver, which is not here"),
+    (
+        r"libcuda|NVIDIA driver|not compiled with CUDA|requires CUDA support|No CUDA GPUs|nvml",
+        "vLLM asks the driver, which is not here",
+    ),
     (r"'_OpNamespace' '\w+' object has no attribute|No module named 'vllm\._", "vLLM asks a kernel that is not here"),
 )
 """Words of errors that come from the rehearsal and not from the plan, and what they mean."""

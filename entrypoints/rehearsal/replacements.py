@@ -105,14 +105,18 @@ def read_no_reasoning_tokens() -> None:
 
 # --- by version -----------------------------------------------------------------------------------------------------
 
-KINDS: Mapping[str, tuple[str, ...]] = {"0.32": ("cpu", "cuda")}
+KINDS: Mapping[str, tuple[str, ...]] = {"0.32": ("cpu", "cuda"), "0.33": ("cuda",)}
 """vLLM's minor version → the platforms that can be asked."""
-_BEFORE: Mapping[tuple[str, str], Replacement] = {("0.32", "cuda"): give_cuda_devices}
+_BEFORE: Mapping[tuple[str, str], Replacement] = {
+    ("0.32", "cuda"): give_cuda_devices,
+    ("0.33", "cuda"): give_cuda_devices,
+}
 """Minor version and platform → what gives recorded devices, before vLLM's engine is imported."""
 _AFTER: Mapping[tuple[str, str], Replacement] = {("0.32", "cpu"): give_processor}
 """The same, after."""
 _ALWAYS: Mapping[str, tuple[Callable[[], None], ...]] = {
     "0.32": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
+    "0.33": (make_groups_fake, inspect_here, describe_no_experts, read_no_reasoning_tokens),
 }
 """Minor version → what is replaced on every platform."""
 

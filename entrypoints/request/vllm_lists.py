@@ -37,6 +37,12 @@ class VllmLists(NamedTuple):
         entries = self.lists.get(kind, self.lists.get(f"{kind}_of_release"))
         return None if entries is None else frozenset(entries)
 
+    def lacks_package(self, package: str) -> bool:
+        """Return whether the image lacks an optional package; False if that is not known."""
+        packages = self.names("packages")
+        excluded: list[str] = self.lists.get("excluded_packages", [])
+        return package in excluded if packages is None else package not in packages
+
     def refuse_float16(self, model_type: str) -> str:
         """Return why this vLLM refuses float16 for a model type; empty if it takes it, or that is not known."""
         return str(self.lists.get("float16_refused", {}).get(model_type, "")).partition(".")[0].lower()

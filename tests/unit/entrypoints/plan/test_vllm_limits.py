@@ -90,6 +90,48 @@ def test_an_architecture_that_transformers_may_serve_is_a_warning() -> None:
     assert findings(plan("--model-impl", "transformers", **unknown)) == {}
 
 
+FALLBACK = {
+    "architectures": ["LlamaForCausalLM", "TransformersForCausalLM"],
+    "fallback_architectures": ["XForCausalLM"],
+}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "model"),
+    [
+        ("YForCausalLM", (), {}),
+        ("YForCausalLM", ("--model-impl", "transformers"), {}),
+        ("XForCausalLM", ("--model-impl", "vllm"), {}),
+        ("XForCausalLM", (), {"quantization": "mxfp4"}),
+    ],
+)
+def test_what_transformers_does_not_run_for_vllm_is_refused(
+    architecture: str, words: tuple[str, ...], model: Mapping[str, Any]
+) -> None:
+    error = refused(*words, lists=FALLBACK, architecture=architecture, **model)
+
+    assert error.code == REFUSED
+    assert f"architecture {architecture}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words", "model", "expected"),
+    [
+        ("XForCausalLM", (), {}, ["PLAN-153"]),
+        ("XForCausalLM", ("--model-impl", "transformers"), {}, ["PLAN-153"]),
+        ("LlamaForCausalLM", (), {}, []),
+        ("YForCausalLM", ("--trust-remote-code",), {"remote_code": True}, ["PLAN-150"]),
+        ("YModel", (), {}, ["PLAN-150"]),
+    ],
+)
+def test_what_transformers_runs_for_vllm_is_said(
+    architecture: str, words: tuple[str, ...], model: Mapping[str, Any], expected: list[str]
+) -> None:
+    made = plan(*words, lists=FALLBACK, architecture=architecture, **model)
+
+    assert list(findings(made)) == expected
+
+
 def test_a_classifier_runs_on_the_generating_class_of_its_family() -> None:
     assert findings(plan(architecture="Qwen3MoeForTokenClassification")) == {}
     assert "PLAN-150" in findings(plan(architecture="NovelForTokenClassification"))
@@ -278,18 +320,56 @@ NGRAM = '{"method": "ngram", "num_speculative_tokens": 1}'
 def test_drafting_layers_of_the_model_have_stages_in_some_versions_only(
     vllm: str, family: str, words: tuple[str, ...], is_refused: bool
 ) -> None:
-    model = SMOLLM2._replace(model_type=family)
+    model, profile = SMOLLM2._replace(model_type=family), {"vllm": vllm, "accelerator": "cuda"}
     given = parse_given(words, {})
     settings = {name: flag.value for name, flag in given.flags.items()}
     if not is_refused:
-        assert check_limits({"vllm": vllm}, model, given, settings) == ()
+        assert check_limits(profile, facts(), model, given, settings) == ()
         return
     with pytest.raises(EntrypointError, match="MTP") as raised:
-        check_limits({"vllm": vllm}, model, given, settings)
+        check_limits(profile, facts(), model, given, settings)
 
     assert raised.value.code == REFUSED
     accepting = given._replace(accepted=("mtp-stages",))
-    assert [told.id for told in check_limits({"vllm": vllm}, model, accepting, settings)] == ["PLAN-152"]
+    assert [told.id for told in check_limits(profile, facts(), model, accepting, settings)] == ["PLAN-152"]
+
+
+PICTURES = {
+    "architectures": ["LlavaForConditionalGeneration", "TransformersForCausalLM"],
+    "required_packages": {"LlavaForConditionalGeneration": ["torchvision"]},
+}
+
+
+@pytest.mark.parametrize("words", [(), ("--language-model-only",), ("--limit-mm-per-prompt", '{"image": 0}')])
+@pytest.mark.parametrize("architecture", ["LlavaForConditionalGeneration", "LlavaForSequenceClassification"])
+def test_a_class_that_cannot_be_imported_is_refused_for_text_too(words: tuple[str, ...], architecture: str) -> None:
+    lists = {**PICTURES, "packages": ["av"], "rows": {"LlavaForConditionalGeneration": ["cpu-full"]}}
+    error = refused(*words, lists=lists, architecture=architecture)
+
+    assert error.code == REFUSED
+    assert "LlavaForConditionalGeneration requires the package torchvision, which this image lacks" in str(error)
+    assert error.hint.startswith("--target cpu-full takes it; --vllm-accepts LlavaForConditionalGeneration")
+    assert "packages of a row of your own" in refused(lists={**lists, "rows": {}}, architecture=architecture).hint
+    accepted = plan(*words, lists=lists, architecture=architecture, accepted=("LlavaForConditionalGeneration",))
+    assert list(findings(accepted)) == ["PLAN-152"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "words", "expected"),
+    [
+        ({"packages": ["torchvision"]}, (), []),
+        ({}, (), []),
+        ({"excluded_packages": ["torchvision"]}, (), ["PLAN-150"]),
+        ({"packages": []}, ("--model-impl", "transformers"), []),
+    ],
+)
+def test_a_package_that_is_there_not_known_or_not_needed_is_no_error(
+    lists: Mapping[str, Any], words: tuple[str, ...], expected: list[str]
+) -> None:
+    assumed = "of another vLLM" if "excluded_packages" in lists else ""
+    made = plan(*words, lists={**PICTURES, **lists}, assumed=assumed, architecture="LlavaForConditionalGeneration")
+
+    assert list(findings(made)) == expected
 
 
 def test_what_is_not_known_is_not_refused() -> None:

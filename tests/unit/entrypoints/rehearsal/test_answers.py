@@ -76,7 +76,7 @@ def test_only_what_a_server_would_meet_too_is_a_refusal(error: Exception, own_co
 @pytest.mark.parametrize(
     ("version", "kind", "because"),
     [
-        ("0.31.2", "cpu", "knows the internals of 0.32 only"),
+        ("0.31.2", "cpu", "knows the internals of 0.32, 0.33 only"),
         ("0.32.0", "npu", "knows the platforms cpu, cuda, not npu"),
     ],
 )
