@@ -66,11 +66,21 @@ class Step(Record):
     """A page of docs/, or a heading: docs/run.md#who-can-connect."""
     says: str = ""
     """Words on that page."""
+    host: str = ""
+    """The recorded host for `do`, if it is not the usual one of the target in the account's `machines`."""
+    model: str = ""
+    """The model that `M` is, if it is not the usual one."""
+    image: str = ""
+    """The target that `IMG` is an image of, if it is not the account's."""
+    shows: tuple[str, ...] = ()
+    """Words that the run of `do` must print: the manual's value. Options of the user need none: each must be taken."""
 
     @model_validator(mode="before")
     @classmethod
     def _one(cls, data: Any) -> Any:
-        return {**data, "do": [data["do"]]} if isinstance(data, dict) and isinstance(data.get("do"), str) else data
+        if not isinstance(data, dict):
+            return data
+        return data | {name: [data[name]] for name in ("do", "shows") if isinstance(data.get(name), str)}
 
     @model_validator(mode="after")
     def _answered(self) -> Self:
@@ -102,6 +112,15 @@ class Like(Record):
     """Its targets → this manual's."""
 
 
+class Machine(Record):
+    """Where the commands for a target are run."""
+
+    host: str = ""
+    """One of tests/hosts."""
+    model: str = ""
+    """What `M` is: a model that drydock knows by its hub id."""
+
+
 class Account(Record):
     """All sections of one manual."""
 
@@ -109,6 +128,10 @@ class Account(Record):
     title: str
     lines: int
     """How many the manual has."""
+    machines: Mapping[str, Machine] = {}
+    """Target → its machine."""
+    image: str = ""
+    """The target that `IMG` is an image of."""
     like: Like | None = None
     sections: tuple[Section, ...]
 
