@@ -76,6 +76,13 @@ OF_IMAGE: Mapping[str, str] = {
     **{verb: f"it is a verb of the image: ./inv run --target ROW -- {verb}" for verb in ("health", "warm", "version")},
 }
 """Verb of the image → where it goes."""
+OF_DOCKER: Mapping[str, str] = {
+    "logs": "docker logs --follow NAME, with the name that run printed",
+    "ps": "docker ps lists containers",
+    "start": "./inv run --target ROW --model MODEL starts a server",
+    "stop": "docker stop NAME; ./inv topology down stops a topology",
+}
+"""Word that people know from docker → what does it."""
 
 DOCKERS: Mapping[str, Mapping[str, str]] = {
     "run": {"-d": "--detach", **dict.fromkeys(("-it", "-ti", "-i", "-t", "--rm", "--init"), "")}
@@ -166,7 +173,10 @@ def _run_tasks(tasks: Collection, arguments: Sequence[str]) -> None:
             raise InputError(f"{word!a} is not UTF-8", hint="rename the file, or correct the word")
     own, dashes, rest = _split(_in_project(arguments))
     words = _joined(own, contexts)
-    if not words or words[0] in (*ANSWERED, *_groups(contexts)) or {"-h", "--help"} & {*words}:
+    asks_help = bool({"-h", "--help"} & {*words})
+    if words and words[0] in _groups(contexts) and not asks_help:
+        _check_task_of_group(words, contexts)
+    if not words or words[0] in (*ANSWERED, *_groups(contexts)) or asks_help:
         emit(spelled(_answer(tasks, contexts, words)))
         return
     checked = [*_checked(words, contexts)]
@@ -287,11 +297,19 @@ def _option(context: ParserContext, name: str) -> Argument:
     return found
 
 
+def _check_task_of_group(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> None:
+    """Raise InputError if the word after a group, such as `topology`, is none of its tasks."""
+    if len(words) > 1 and not words[1].startswith("-"):
+        known = [name.replace(".", " ") for name in contexts if name.startswith(f"{words[0]}.")]
+        message = f"unknown task {' '.join(words[:2])!r}"
+        raise InputError(message, hint=f"{nearest(' '.join(words[:2]), known)}; ./inv {words[0]} lists its tasks")
+
+
 def _task(word: str, contexts: Mapping[str, ParserContext]) -> ParserContext:
     if word in contexts:
         return contexts[word]
     known = [name.replace(".", " ") for name in contexts]
-    where = OF_IMAGE.get(word) or nearest(word, known, "none is like it")
+    where = OF_IMAGE.get(word) or OF_DOCKER.get(word) or nearest(word, known, "none is like it")
     raise InputError(f"unknown task {word!r}", hint=f"{where}; ./inv lists the tasks")
 
 
