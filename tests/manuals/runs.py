@@ -33,8 +33,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import tasks
+import pytest
 import yaml
+
+import tasks
 from drydock.build import buildx, render
 from drydock.config.matrix import find
 from drydock.config.project import DRYDOCK
@@ -45,6 +47,7 @@ from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from drydock.repo import cli
 from drydock.run import entrypoint
+from drydock.topology import known_answer
 from entrypoints.cli import fabricverb
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
@@ -52,12 +55,13 @@ from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.vllm_flags import parse_given
 from tests.manuals import steps
 from tests.manuals.steps import Account, Machine, Step
+from tests.support import topologies
+from tests.support.fake_topology import ROUTERS, Servers
 from tests.support.hosts import expect
 from tests.support.hosts.trees import HOSTS
 from tests.support.loopback import Loopback
 from tests.support.ports import free_port
 from tests.support.running import Running, Start
-from tests.support import topologies
 
 ROOT = steps.ROOT
 FOUND, BARE, FAILED = VERDICTS = "true", "weak", "false"
@@ -73,6 +77,8 @@ class Done(NamedTuple):
     """What it printed or rendered."""
     problem: str = ""
     """Why it failed; empty if it did not."""
+    code: int = 0
+    """Its exit code, if it failed."""
     evidence: int = 0
     """How many options of the user it was shown to have taken."""
 
@@ -100,7 +106,10 @@ class Outcome(NamedTuple):
 def judge(step: Step, account: Account) -> Outcome:
     """Run the commands of a step; return the word, and why it is not true."""
     done = [run(command, step, account) for command in step.do]
-    problems = [f"{command}: {each.problem}" for command, each in zip(step.do, done, strict=True) if each.problem]
+    runs = zip(step.do, done, strict=True)
+    problems = [
+        f"{command}: {each.problem}" for command, each in runs if each.problem and not 0 < step.code == each.code
+    ]
     text = _plain("\n".join(each.text for each in done))
     problems += [f"{step.do[-1]}: shows no {words!r}" for words in step.shows if _plain(words) not in text]
     if problems:
@@ -116,10 +125,16 @@ def _plain(text: str) -> str:
 
 def run(command: str, step: Step, account: Account) -> Done:
     """Run a command on the machine of its step."""
+    place = machine_of(command, step, account)
+    return _run(command, place.target, place.host, place.model)
+
+
+def machine_of(command: str, step: Step, account: Account) -> Place:
+    """Return where a command of a step is run."""
     words = shlex.split(command)
     target = words[words.index("--target") + 1] if "--target" in words else step.image or account.image
     machine = account.machines.get(target) or Machine()
-    return _run(command, target, step.host or machine.host, step.model or machine.model)
+    return Place(target, step.host or machine.host, step.model or machine.model)
 
 
 @cache
@@ -160,7 +175,7 @@ def _task(words: Sequence[str], env: Mapping[str, str] = {}, folder: Path | None
         os.environ.clear()
         os.environ.update(before[1])
         os.chdir(place)
-    return Done(out.getvalue(), f"exit code {code}: {_end(out.getvalue())}" if code else "")
+    return Done(out.getvalue(), f"exit code {code}: {_end(out.getvalue())}" if code else "", code)
 
 
 def _end(text: str) -> str:
@@ -179,7 +194,7 @@ def _started(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:
     given = _pairs(own, "--env")
     shown = len(_docker_words(own))
     inside = _image(place, docker.arguments, {name: value for name, value in given.items() if value})
-    return Done(printed.text + inside.text, inside.problem, shown + inside.evidence)
+    return Done(printed.text + inside.text, inside.problem, inside.code, shown + inside.evidence)
 
 
 class Docker(NamedTuple):
@@ -193,14 +208,15 @@ class Docker(NamedTuple):
 
 def words_of_docker(text: str) -> Docker:
     """Return the options and the image's arguments of a printed `docker run`."""
-    body = text[text.index("docker run") :].replace("\\\n", " ").partition("\n")[0]
-    words, options = shlex.split(body)[2:], []
+    command = text[text.index("docker run \\\n") :].replace("\\\n", " ").partition("\n")[0]
+    words, options = shlex.split(command)[2:], []
     while words[0].startswith("--"):
         name = words.pop(0)
-        options.append(name if words[0].startswith("--") else f"{name}={words.pop(0)}")
-        if name in ("--rm", "--read-only", "--interactive", "--tty", "--detach", "--privileged", "--init"):
-            words.insert(0, options.pop().partition("=")[2]) if "=" in options[-1] else None
+        options.append(name if name in _BARE else f"{name}={words.pop(0)}")
     return Docker(tuple(options), tuple(words[1:]))
+
+
+_BARE = ("--rm", "--read-only", "--interactive", "--tty", "--detach", "--privileged", "--init")
 
 
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
@@ -256,7 +272,7 @@ def _lock(variant: Variant) -> Any:
 
 @cache
 def made_of(row: str) -> str:
-    """Return the Dockerfile, the pinned inputs and the settings of a row, as text."""
+    """Return the Dockerfile, the pinned inputs, what they were chosen from, and the settings of a row, as text."""
     variant = find(expect.VARIANTS, row)
     pins = [
         f"{item['name']} {item.get('version') or item.get('url') or item.get('repository', '')} {item.get('commit')}"
@@ -265,7 +281,8 @@ def made_of(row: str) -> str:
     base = getattr(variant.base, "reference", variant.base.kind)
     settings = [f"{item['setting']}={item['value']}" for item in expect.profile_in(row)["settings"]]
     head = f"{variant.id} {variant.stack} vllm {variant.vllm.version} base {base} {' '.join(variant.platforms)}"
-    return "\n".join((head, render.dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings))
+    asked = json.dumps(lockfile.inputs(variant))
+    return "\n".join((head, render.dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings, asked))
 
 
 def _named(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -306,6 +323,8 @@ def _image(place: Place, words: Sequence[str], env: Mapping[str, str] = {}) -> D
                  for before, word in pairwise(("", *plain))]  # fmt: skip
         done = _planned(variant, known, place.host, env)
         return done._replace(text=f"{' '.join(words)}\n{done.text}")
+    if "--peers" in words:
+        return _asked(variant, ("check", "--peers", _NO_PEER, "--peers-wait", "1"), env)
     on = ("--root", str(HOSTS / place.host)) if place.host and parsed.verb in ("check", "facts") else ()
     printed = _asked(variant, (*words, *on), env)
     if parsed.verb == "check" and "--fix-script" not in words and not printed.problem:  # also what passed
@@ -316,6 +335,8 @@ def _image(place: Place, words: Sequence[str], env: Mapping[str, str] = {}) -> D
 
 
 _CHECK_FAILED = 3
+_NO_PEER = "192.0.2.1"
+"""An address of no machine (RFC 5737)."""
 
 
 def _asked(variant: Variant, words: Sequence[str], env: Mapping[str, str]) -> Done:
@@ -344,17 +365,17 @@ def _planned(variant: Variant, words: Sequence[str], host: str, env: Mapping[str
         )  # fmt: skip
         written = "".join(path.read_text() for path in Path(folder).glob("*.html"))
     if done.returncode:
-        return Done(done.stderr, f"exit code {done.returncode}: {_end(done.stderr)}")
+        return Done(done.stderr, f"exit code {done.returncode}: {_end(done.stderr)}", done.returncode)
     plan = json.loads(done.stdout)
     taken = {reason["setting"]: reason for reason in plan["reasons"] if reason["origin"] in (COMMAND_LINE, ENVIRONMENT)}
     given = _given(words) | env
     problems = [f"{name} is not {value}" for name, value in given.items() if not _is_taken(name, value, taken, plan)]
-    return Done(_text(plan) + written, "; ".join(problems), len(given))
+    return Done(_text(plan) + written, "; ".join(problems), evidence=len(given))
 
 
 def _given(words: Sequence[str]) -> dict[str, str]:
     """Return vLLM's own flags among the words, with their values as text."""
-    parsed = parse_arguments(tuple(["plan", *words]))
+    parsed = parse_arguments(("plan", *words))
     flags = parse_given(parsed.vllm, {}).flags
     values = {name: "true" if flag.value is True else str(flag.value) for name, flag in flags.items()}
     return {name: value for name, value in values.items() if name != "--model"}
@@ -402,15 +423,28 @@ def _started_inside(place: Place, variant: Variant, words: Sequence[str], verb: 
             words[words.index("--url") + 1] = f"http://127.0.0.1:{running.start.port}"
         if verb == "fabric":
             return _measured(place, image)
-        env = {**_entrypoint(variant.id)[1], **image, "HF_HUB_OFFLINE": "1"}
-        on = ["--root", str(HOSTS / place.host)] if verb == "bench" and "--url" not in words and place.host else []
+        env = {**_entrypoint(variant.id)[1], **image, "ROOT": str(HOSTS / place.host) if place.host else ""}
+        argv = [
+            *_entrypoint(variant.id)[0][:-1],
+            *(("-c", _ON_HOST, str(ROOT)) if verb == "bench" else (str(ROOT / "entrypoints"),)),
+        ]
         done = subprocess.run(
-            [*_entrypoint(variant.id)[0], verb, *on, *_with_folders(words[1:], folder)],
+            [*argv, verb, *_with_folders(words[1:], folder)],
             env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
     said = done.stdout + done.stderr
     own_help = "--help" in words and not done.returncode
     return Done(said, "" if "started: " in said or own_help else f"starts nothing: {_end(said)}")
+
+
+_ON_HOST = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from entrypoints.cli import cli
+from entrypoints.request.arguments import parse_arguments
+sys.exit(cli._bench(parse_arguments(tuple(sys.argv[2:]))._replace(root=os.environ.pop("ROOT")), dict(os.environ)))
+"""
+"""Program that calls `bench` for a recorded host, which its words cannot name."""
 
 
 def _measured(place: Place, image: Mapping[str, str]) -> Done:
@@ -473,11 +507,35 @@ def _topology(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  #
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = _topology_files(folder, with_file=own[1] != "init")
-        done = _task(own, environment, folder)
-        written = "".join(path.read_text() for path in sorted(folder.rglob("*")) if path.suffix in (".yml", ".yaml"))
-        ranktables = "".join(f"{path.name}\n{path.read_text()}" for path in sorted(folder.rglob("deploy/**/*.json")))
-    started = "started: " in done.text
-    return Done(done.text + written + ranktables, "" if started else done.problem)
+        if own[1] == "down":  # what `up` rendered
+            _task(shlex.split(_RENDER), environment, folder)
+        words = [*own, *(("--output", "deploy") if own[1] in ("up", "down") else ())]
+        with _answering(own[1] == "verify"):
+            done = _task(words, environment, folder)
+        files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".yml", ".yaml", ".json")]
+        written = [f"{path.name}\n{path.read_text()}" for path in files if "deploy" in path.parts or own[1] == "init"]
+    return Done("\n".join((done.text, *written)), "" if "started: " in done.text else done.problem, done.code)
+
+
+@contextlib.contextmanager
+def _answering(answers: bool) -> Iterator[None]:
+    """Let servers that answer as vLLM and its router do take the place of the topology's."""
+    servers = Servers()
+    servers.routes = DECODE
+    with pytest.MonkeyPatch.context() as patch:
+        if answers:
+            patch.setattr(known_answer, "ask", lambda url, question=None, *_, **__: servers(_as_router(url), question))
+            patch.setattr(known_answer, "COUNTED", 0.0)
+        yield
+
+
+def _as_router(url: str) -> str:
+    return url.replace("10.0.0.1:7000", f"10.0.0.1:{ROUTERS}")
+
+
+_RENDER = "topology render plan.json --format ansible --hosts hosts --output deploy"
+DECODE = "10.0.0.3:9000"
+"""The decode server of the example."""
 
 
 def _topology_files(folder: Path, *, with_file: bool) -> dict[str, str]:
@@ -510,8 +568,7 @@ def _topology_plan() -> str:
 @cache
 def _playbook() -> str:
     """Return the rendered playbook and inventory."""
-    words = "topology render plan.json --format ansible --hosts hosts --output deploy"
-    return _topology(Place(), words.split(), ()).text
+    return _topology(Place(), shlex.split(_RENDER), ()).text
 
 
 def _any(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
@@ -520,7 +577,8 @@ def _any(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa
 
 def _engine(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Return how images are built, and what the engine's own configuration must have; no engine is started."""
-    return Done(f"{' '.join(buildx._command({}, None, no_cache=False))}\n{json.dumps(daemon.SNAPSHOTTER)}")
+    command = buildx._command({"target": {}}, None, no_cache=False)
+    return Done(f"{shlex.join(command)}\n{json.dumps(daemon.SNAPSHOTTER)}")
 
 
 # --- hubs and clients -----------------------------------------------------------------------------------------------
@@ -539,7 +597,7 @@ def _pulled(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # n
         done = _task(words, {"HF_ENDPOINT": hub.url, "MODELSCOPE_DOMAIN": hub.url, "DRYDOCK_CACHE": f"{folder}/cache"})
         files = [str(path.relative_to(output)) for path in sorted(output.rglob("*"))] if output.is_dir() else []
         asked = [path for path, _, _ in hub.requests]
-    return Done("\n".join((done.text, *files, *asked)), done.problem, len(files))
+    return Done("\n".join((done.text, *files, *asked)), done.problem, evidence=len(files))
 
 
 def fill_hub(hub: Loopback, name: str, revision: str) -> None:
@@ -603,7 +661,7 @@ def _served(words: Sequence[str]) -> Done:
             code, body = running.status(address.path)
         else:
             code, body = _post(running.start.port, address.path)
-    return Done(json.dumps(body), "" if code == HTTPStatus.OK else f"{words[1]}: {code}", 1)
+    return Done(json.dumps(body), "" if code == HTTPStatus.OK else f"{words[1]}: {code}", evidence=1)
 
 
 def _client(words: Sequence[str]) -> Done:
@@ -628,3 +686,38 @@ _TASKS = {
     "model": _pulled,
 }
 """Task → how it is run here."""
+
+
+# --- options that a user sets ---------------------------------------------------------------------------------------
+
+_PLACEHOLDERS = {"<cpu-id-list, optional>": "0-31", "<memory-node, optional>": "0", "<path/to/model>": "/data/model"}
+"""What a manual writes for a value → a value."""
+BY_ITSELF = ("-it", "-d")
+"""Options that `run` accepts and that docker need not get: it attaches, or with --detach starts docker so."""
+
+
+def problem_of_options(target: str, options: Sequence[str]) -> str:
+    """Return what `run` says against options of docker run that the user sets, or which it does not give to docker."""
+    real = [_with_values(option) for option in options]
+    words = [word for option in real for word in (option.split("=", 1) if "=" in option else [option])]
+    if "-d" in words:  # which --print does not go with
+        words.remove("-d")
+        if problem := steps.problem(f"./inv run --target {target} --model M -d"):
+            return problem
+    done = _task(["run", "--target", target, "--model", "org/model", *words, "--print"])
+    if done.problem:
+        return done.problem
+    given = words_of_docker(done.text).options
+    wanted = {option: option.replace("--volume=", "--mount=type=bind,source=") for option in real}
+    missing = [option for option, text in wanted.items() if option not in BY_ITSELF and not _has(given, text)]
+    return f"docker run lacks {' '.join(missing)}" if missing else ""
+
+
+def _with_values(option: str) -> str:
+    for placeholder, value in _PLACEHOLDERS.items():
+        option = option.replace(placeholder, value)
+    return option
+
+
+def _has(given: Sequence[str], text: str) -> bool:
+    return text in given or any(text.replace(":", ",target=") == word for word in given)

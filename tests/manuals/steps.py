@@ -72,6 +72,8 @@ class Step(Record):
     """The model that `M` is, if it is not the usual one."""
     image: str = ""
     """The target that `IMG` is an image of, if it is not the account's."""
+    code: int = 0
+    """The exit code of `do`, such as of a check that finds no machine."""
     shows: tuple[str, ...] = ()
     """Words that the run of `do` must print: the manual's value. Options of the user need none: each must be taken."""
 
@@ -175,7 +177,8 @@ def _taken(step: Step, others: Mapping[str, Step], targets: Mapping[str, str]) -
         return step
     other = others[step.same]
     commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in other.do)
-    return other.model_copy(update={"lines": step.lines, "same": step.same, "do": commands, "says": ""})
+    own = {"lines": step.lines, "same": step.same, "shows": step.shows or other.shows}
+    return other.model_copy(update={**own, "do": commands, "says": ""})
 
 
 def numbers(lines: str) -> list[int]:
