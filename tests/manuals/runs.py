@@ -690,7 +690,12 @@ _TASKS = {
 
 # --- options that a user sets ---------------------------------------------------------------------------------------
 
-_PLACEHOLDERS = {"<cpu-id-list, optional>": "0-31", "<memory-node, optional>": "0", "<path/to/model>": "/data/model"}
+_PLACEHOLDERS = {
+    "${NAME}": "server",
+    "<cpu-id-list, optional>": "0-31",
+    "<memory-node, optional>": "0",
+    "<path/to/model>": "/data/model",
+}
 """What a manual writes for a value → a value."""
 BY_ITSELF = ("-it", "-d")
 """Options that `run` accepts and that docker need not get: it attaches, or with --detach starts docker so."""
