@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_spdx_licensing
@@ -104,7 +104,31 @@ def enforce(found: Inventory, policy: LicencePolicy) -> None:
     if refused:
         raise LicenceError(*refused, hint=f"see allow, packages and unknown in {FILE}")
     if unknown:
-        log(f"licences: {len(unknown)} packages are neither allowed nor denied: {'; '.join(unknown)}")
+        log(_table([item for item in found.packages if item.verdict == "unknown"]))
+
+
+_HEAD = ("package", "version", "licence")
+_WIDEST = 60
+"""Characters of a cell; metadata may contain a whole licence."""
+
+
+def _table(unknown: Sequence[Licensed]) -> str:
+    """Return a table of packages that the policy says nothing about, and where to allow them."""
+    rows = [_HEAD, *((item.name, item.version, _shown_licence(item)) for item in unknown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    count = f"{len(unknown)} packages have a licence" if len(unknown) > 1 else "1 package has a licence"
+    return "\n  ".join((
+        f"licences: {count} that {FILE} neither allows nor denies:",
+        *lines,
+        "to allow: the SPDX identifier in `allow`; if there is none, in `packages`, by name, with `because`",
+    ))  # fmt: skip
+
+
+def _shown_licence(item: Licensed) -> str:
+    metadata = ", ".join(" ".join(text.split()) for text in item.said)
+    text = item.licence or (f"none known to SPDX; metadata: {metadata}" if metadata else "none stated")
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
 def expression(package: Package, names: Mapping[str, str]) -> str:

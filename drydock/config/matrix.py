@@ -9,6 +9,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,24 +148,46 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
     if of := [variant.id for variant in variants if variant.accelerator == target]:
         raise TargetError(f"--target: no default row of {target}", hint=f"name a row: {', '.join(of)}")
     known = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
-    begin = [name for name in known if target and name.startswith(target)]
-    likely = f"targets that begin with it: {', '.join(begin)}" if begin else _nearest_target(target, known)
-    raise TargetError(f"--target: unknown target {target!r}", hint=likely)
+    raise TargetError(f"--target: unknown target {target!r}", hint=_nearest_target(target, known))
 
 
+_LISTED = "name the vendor or the card: nvidia, amd, intel-gpu, huawei …; ./inv matrix lists the targets"
 _GENERIC = ("gpu", "accelerator", "card", "device")
 """Words that name no vendor."""
+_MISSPELT = 0.75
+"""Likeness from 0 to 1 of a misspelt word: cdua and cuda; kunlun and kunpeng, of two vendors, have 0.6."""
 
 
 def _nearest_target(target: str, known: Sequence[str]) -> str:
-    """Return the closest target, or where all are listed: there are too many to print.
+    """Return the closest target of the same vendor, or how to find one: there are too many to print.
 
-    One letter tells vendors apart (npu, xpu; a100, v100), so that a name with another first letter is no misspelling.
+    One letter or digit tells cards of vendors apart (npu, xpu; a100, v100; a770, a40). So a card is only like another
+    with the same numbers and first letters, and other words keep their first letter.
     """
     if target in _GENERIC:
-        return "name the vendor or the card: nvidia, amd, intel-gpu, huawei …; ./inv matrix lists the targets"
-    alike = [name for name in known if name[:1] == target[:1]]
-    return nearest(target, alike, "run ./inv matrix to list the targets")
+        return _LISTED
+    begin = [name for name in known if target and name.startswith(target) and not _goes_on(target, name)]
+    if begin:
+        return f"targets that begin with it: {', '.join(begin)}"
+    letters, numbers = _parts(target)
+    if "." in target or "vllm" in target:  # an id: its versions may be misspelt
+        return nearest(target, [name for name in known if _parts(name)[0] == letters], _LISTED)
+    if numbers:
+        same = [name for name in known if "." not in name and _parts(name) == (letters, numbers)]
+        return f"did you mean {same[0]!r}?" if same else _LISTED
+    words = [name for name in known if name[:1] == target[:1] and not _parts(name)[1]]
+    close = get_close_matches(target, words, 1, _MISSPELT)
+    return f"did you mean {close[0]!r}?" if close else _LISTED
+
+
+def _goes_on(target: str, name: str) -> bool:
+    """Return whether a name goes on with another digit of the target's last number: a3, a30."""
+    return target[-1].isdigit() and name[len(target) : len(target) + 1].isdigit()
+
+
+def _parts(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return a name's first letters and its numbers: rtx and 6000 of rtx-6000, and of rtx-pro-6000."""
+    return re.split(r"[^a-z]", name, maxsplit=1)[0], tuple(re.findall(r"\d+", name))
 
 
 def matching(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:

@@ -5,6 +5,7 @@ IO: reads the locks, from the working tree or out of git. Comparing and printing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +61,22 @@ def changes(old: Lock | None, new: Lock) -> str:
         return f"new: {sum(1 for _ in _pins(new))} packages\n"
     fields = {key: pair for key, pair in other(old, new).items() if key != "inputs_sha256"}
     return _text(compare(old, new), fields)
+
+
+def additions(parent: Lock, new: Lock) -> str:
+    """Return as text what a row's first lock pins otherwise than the lock of the row that it stands on.
+
+    What a first lock always has of its own, such as its row's name, is left out.
+    """
+    platforms = {name: pins for name, pins in parent.platforms.items() if name in new.platforms}
+    of_parent = parent.model_copy(update={"platforms": platforms})
+    inputs = {key: pair for key, pair in other(of_parent, new).items() if _INPUT.search(key)}
+    text = _text(compare(of_parent, new), inputs)
+    return f"new: as {parent.variant}\n" if text == _text((), {}) else f"new against {parent.variant}:\n{text}"
+
+
+_INPUT = re.compile(r"\.(base\.digest$|sources\.|supplied\.|unresolved\.)")
+"""Of `other`: what an image is made of, beside packages."""
 
 
 def is_same(old: Lock, new: Lock) -> bool:

@@ -60,6 +60,13 @@ OF_IMAGE: Mapping[str, str] = {
 }
 """Verb of the image that is none of ./inv → where it goes."""
 IMAGE_VERBS = (*OF_IMAGE, "check", "explain", "plan")
+OF_DOCKER: Mapping[str, str] = {
+    "logs": "docker logs --follow NAME, with the name that run printed",
+    "ps": "docker ps lists containers",
+    "start": "./inv run --target ROW --model MODEL starts a server",
+    "stop": "docker stop NAME; ./inv topology down stops a topology",
+}
+"""Word that people know from docker → what does it."""
 
 DOCKERS: Mapping[str, Mapping[str, str]] = {
     "run": {"-d": "--detach", **dict.fromkeys(("-it", "-ti", "-i", "-t", "--rm", "--init"), "")}
@@ -158,10 +165,13 @@ def _run_tasks(verbs: Verbs, arguments: Sequence[str]) -> None:
         if not word.isprintable() and re.search("[\ud800-\udfff]", word):  # how Python keeps bytes that are no text
             raise InputError(f"{word!a} is not UTF-8", hint="rename the file, or correct the word")
     typed, dashes, rest = _split(_in_project(arguments))
-    if typed[:1] != [COMPLETE] and not {"-h", "--help"} & {*typed}:
+    asks_help = bool({"-h", "--help"} & {*typed})
+    if typed[:1] != [COMPLETE] and not asks_help:
         typed = _rename_verb(typed, verbs)
     words = _joined(typed, verbs.contexts)
-    if not words or words[0] in (*ANSWERED, *verbs.groups) or {"-h", "--help"} & {*words}:
+    if words and words[0] in verbs.groups and not asks_help:
+        _check_verb_of_group(words, verbs)
+    if not words or words[0] in (*ANSWERED, *verbs.groups) or asks_help:
         emit(spelled(_answer(verbs, words)))
         return
     checked = [*_checked(words, verbs)]
@@ -305,10 +315,18 @@ def _option(context: ParserContext, name: str) -> Argument:
     return found
 
 
+def _check_verb_of_group(words: Sequence[str], verbs: Verbs) -> None:
+    """Raise InputError if the word after a group, such as `topology`, is none of its verbs."""
+    if len(words) > 1 and not words[1].startswith("-"):
+        members = [name for name in verbs.by_name if name.startswith(f"{words[0]} ")]
+        message = f"unknown task {' '.join(words[:2])!r}"
+        raise InputError(message, hint=f"{nearest(' '.join(words[:2]), members)}; ./inv {words[0]} lists its tasks")
+
+
 def _task(word: str, verbs: Verbs) -> ParserContext:
     if word in verbs.contexts:
         return verbs.contexts[word]
-    where = OF_IMAGE.get(word) or nearest(word, verbs.by_name, "none is like it")
+    where = OF_IMAGE.get(word) or OF_DOCKER.get(word) or nearest(word, verbs.by_name, "none is like it")
     raise InputError(f"unknown task {word!r}", hint=f"{where}; ./inv lists the tasks")
 
 

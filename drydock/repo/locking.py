@@ -109,7 +109,11 @@ def lock(project: Project, variants: Sequence[Variant], options: LockOptions, *,
     folders = {**_offered(variants, options.given), **options.folders}
     written = resolution.resolve_and_write(project, variants, folders, options.env, options.upgrade)
     after = {variant.id: lockfile.read_lock(lockfile.path_of(project, variant.id)) for variant in variants}
-    changes = {name: lock_diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
+    changes = {
+        variant.id: _describe_changes(project, variant, before[variant.id], after[variant.id])
+        for variant in variants
+        if before[variant.id] != after[variant.id]
+    }
     for name, text in changes.items():
         log(f"{name}:\n{text.rstrip()}")
     for line in lost(variants, after, options.env):
@@ -121,6 +125,14 @@ def lock(project: Project, variants: Sequence[Variant], options: LockOptions, *,
     else:
         log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
     _settle(unresolved(after), named=options.named)
+
+
+def _describe_changes(project: Project, variant: Variant, before: Lock | None, after: Lock) -> str:
+    """Return what a lock changes; of the first lock of a user's own row, what differs from the row it stands on."""
+    from drydock.repo import row_record  # noqa: PLC0415 - few builds pin anything
+
+    parent = row_record.parent_lock(project, variant) if before is None else None
+    return lock_diff.additions(parent, after) if parent else lock_diff.changes(before, after)
 
 
 def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:

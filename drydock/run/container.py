@@ -209,7 +209,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     variables = user_options.parse_variables(request.env)
     volumes = (*files, *(Bind(**user_options.parse_volume(text)._asdict()) for text in request.volumes))
     words = tuple(recorded_host.name_in_container(words)) if recorded else words
-    server = name_of(request.name or variant.id)
+    server = _user_name(request.name) if request.name else name_of(variant.id)
     groups = tuple((machine.group(word.value) if native else "") or word.value for word in run.groups)
     beyond = (*(chosen.absent if chosen else ()), *device_files.beyond(run, machine, wanted))
     modules = {MODULES_VARIABLE: ",".join(map(str, chosen.numbers))} if chosen else {}
@@ -294,11 +294,16 @@ def parse_numbers(text: str, option: str = "--devices") -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
+def _user_name(text: str) -> str:
+    """Return the user's name for a container, if docker accepts it. Raises InputError."""
+    if not _NAME.fullmatch(text):
+        raise InputError(f"--name {text}: expected letters, digits, hyphens, underscores and dots")
+    return text
+
+
 def name_of(text: str) -> str:
     """Convert to a name that docker and Kubernetes accept: lower case, digits, hyphens. Raises InputError."""
-    if not _NAME.fullmatch(text):
-        raise InputError(f"--name {text}: expected letters, digits and hyphens")
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", _user_name(text).lower()).strip("-")
     return (name if name[:1].isalpha() else f"vllm-{name}")[:63].rstrip("-")
 
 

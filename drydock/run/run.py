@@ -30,6 +30,7 @@ from drydock.run.container import (
     container,
     is_local,
     known,
+    name_of,
 )
 from drydock.run.engine import AS_GZIP, Here
 from entrypoints.core.redact import redact_argv, redact_text
@@ -260,6 +261,7 @@ def _check_cluster(request: RunRequest, verb: str, *, cluster: bool) -> None:
 
 def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Container, here: Here) -> Container:
     """Return the container of a manifest: with values for the user's variables, and the labels of its nodes."""
+    wanted = wanted.model_copy(update={"name": name_of(wanted.name)})
     wanted, selects = _with_values(wanted, known(variant)), bool(node_selectors.kinds(variant))
     facts = here.facts(variant, request.host) if request.host or (selects and wanted.native) else {}
     wanted = node_selectors.located(variant, target, request, wanted, facts) if selects else wanted

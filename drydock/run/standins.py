@@ -14,7 +14,7 @@ from drydock.model.record import Setting
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run import user_options
-from drydock.run.container import RunRequest, is_native
+from drydock.run.container import RunRequest, is_native, name_of
 from drydock.run.machine import Machine
 
 RECORDED = ("serve", "plan", "check", "facts")
@@ -52,7 +52,7 @@ def stand_in(variant: Variant, request: RunRequest, machine: Machine) -> tuple[V
             hint=f"--root HOST.json runs it on a recorded host: tests/hosts/{variant.accelerator}-*/host.json",
         )
     name = f"{variant.id}-stand-in"
-    own = {"name": request.name or name, "cache": request.cache or f"drydock-{name}-cache"}
+    own = {"name": request.name or name_of(name), "cache": request.cache or f"drydock-{name}-cache"}
     found = request.model_copy(update={**own, "model": request.model or str(_model())})
     run = kept.model_copy(update={"env": {**kept.env, SERVED: SERVES}})
     return variant.model_copy(update={"run": run}), _on_recorded_host(found) if request.host else found

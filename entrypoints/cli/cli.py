@@ -97,6 +97,8 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     from entrypoints.plan.plan import reasons_text, wrong
 
     profile = _profile_to_read(arguments, env)
+    if any(word.partition("=")[0] == "--help" for word in arguments.vllm):
+        return _print_vllm_help(arguments, env, profile)
     _check_files(profile, arguments, env)
     facts, _, plan = _plan_for(arguments, env, profile)
     say(as_log(worst_first(wrong(plan.findings)), profile.get("words") or {}) + reasons_text(plan))
@@ -105,6 +107,17 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
         return CHECK_FAILED
     code: int = run(plan, profile, facts, env, arguments.options)
     return code
+
+
+_HELP_IN_PARTS = (0, 11)
+"""The first vLLM whose --help lists groups, and --help=all flags. To 0.10.2, `all` is a word that names contain."""
+
+
+def _print_vllm_help(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> int:
+    """Replace this process by vLLM's own help, which needs no model and no plan. Raises USAGE."""
+    in_parts = tuple(map(int, profile["vllm"].split(".")[:2])) >= _HELP_IN_PARTS
+    words = [word for word in arguments.vllm if word.partition("=")[0] == "--help"] if in_parts else ["--help"]
+    return _exec(arguments._replace(vllm=(profile["python"], "-m", profile["module"], *words)), env)
 
 
 _MOUNT = "mount the model's folder and give its path"

@@ -7,11 +7,14 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tests.manuals.compare import BETTER, SAME, YOURS, Made, Part, Serve, Start, compared
+from tests.manuals import runs
+from tests.manuals.compare import SAME, YOURS, Made, Part, Serve, Start, compared
+from tests.manuals.runs import Outcome
 from tests.manuals.steps import Account, Section, Step, accounts
 from tests.support.decisions import table
 
-SETTINGS, OURS, DIFFERS, OUT = VERDICTS = "same settings", "command of ours", "differs", "out of scope"
+OUT = "out of scope"
+VERDICTS = (*runs.VERDICTS, OUT)
 NOT_IN_DRYDOCK = "not in drydock"
 DOCS, REFERENCE = "../../", "docs/reference/"
 """From a manual's page to docs/, and the folder that the page of all manuals is in."""
@@ -20,24 +23,27 @@ DOCS, REFERENCE = "../../", "docs/reference/"
 class Answer(NamedTuple):
     """The answer to a step, with the comparisons that it names."""
 
+    account: Account
     section: Section
     step: Step
     parts: tuple[Part, ...]
 
     @property
-    def other(self) -> list[str]:
-        """The manual's settings that have another value in our plan."""
-        found = (line.setting for part in self.parts for line in part.lines if line.verdict == BETTER)
-        return [*dict.fromkeys(found)]
+    def outcome(self) -> Outcome:
+        """The word for the step, from the runs of its commands and the comparisons of its settings."""
+        if self.step.out:
+            return Outcome(OUT)
+        wrong = [f"{line.setting}: {line.problem}" for part in self.parts for line in part.lines if line.problem]
+        if wrong:
+            return Outcome(runs.FAILED, "; ".join(wrong))
+        return runs.judge(self.step, self.account) if self.step.do else Outcome(runs.FOUND)
 
     @property
-    def verdict(self) -> str:
-        """Which kind of answer it is."""
-        if self.step.out:
-            return OUT
-        if self.other or self.step.differs:
-            return DIFFERS
-        return SETTINGS if self.parts and not self.step.do else OURS
+    def place(self) -> str:
+        """The recorded host on which its commands are run; empty if they are the same for every machine."""
+        verbs = ("./inv run", "./inv entrypoint", "docker run")
+        on_host = any(command.startswith(verbs) for command in self.step.do)
+        return runs.machine_of(self.step.do[0], self.step, self.account).host if on_host else ""
 
     @property
     def commands(self) -> list[str]:
@@ -48,7 +54,7 @@ def answers(account: Account) -> list[Answer]:
     """Return the answer to each step of a manual."""
     parts = {part.row.name: part for manual, parts in compared() if manual.seed == account.seed for part in parts}
     return [
-        Answer(section, step, tuple(parts[name] for name in step.compare))
+        Answer(account, section, step, tuple(parts[name] for name in step.compare))
         for section in account.sections
         for step in section.steps
     ]
@@ -68,7 +74,8 @@ def counts(read: Sequence[tuple[Account, list[Answer]]]) -> str:
 
 
 def _numbers(found: list[Answer]) -> list[str]:
-    return [str(len(found)), *(str(sum(answer.verdict == verdict for answer in found)) for verdict in VERDICTS)]
+    words = [answer.outcome.verdict for answer in found]
+    return [str(len(found)), *(str(words.count(verdict)) for verdict in VERDICTS)]
 
 
 def stem(seed: str) -> str:
@@ -129,7 +136,16 @@ def _otherwise(answer: Answer) -> str:
     """Return what differs, or why drydock does not do a step."""
     step = answer.step
     text = f"{NOT_IN_DRYDOCK}: {step.out}" if step.out else step.differs
-    return cell(f"; {text}") if text else ""
+    return "".join(cell(f"; {part}") for part in (text, _shown(answer)) if part)
+
+
+def _shown(answer: Answer) -> str:
+    """Return what the run of a step's commands printed, and on which recorded host; and the word unless it is true."""
+    verdict, problem = answer.outcome
+    if verdict in (runs.BARE, runs.FAILED):
+        return f"**{verdict}**: {problem}"
+    shows = ", ".join(code(words) for words in answer.step.shows)
+    return f"shows {shows}{f' on {answer.place}' if answer.place else ''}" if shows else ""
 
 
 def _comparison(part: Part) -> str:

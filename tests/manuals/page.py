@@ -29,9 +29,9 @@ REFERENCE = ROOT / "docs" / "reference"
 
 _INDEX = """# Vendors' manuals
 
-For every step of {manuals} manuals, a page says which command of drydock takes its place and what differs. It also
-compares each setting of the manual's commands with drydock's plan for the same model and machine. Written by
-`python tests/manuals/page.py`; tests compare each setting with the plan, and check that each command exists.
+For every step of {manuals} manuals, a page says which command of drydock takes its place and what differs. Tests run
+each command on a recorded host of the manual's machine, and compare each setting of the manual's commands with
+drydock's plan for the same model and machine. Written by `python tests/manuals/page.py`.
 
 ## Steps
 
@@ -39,13 +39,21 @@ compares each setting of the manual's commands with drydock's plan for the same 
 A manual's page has its steps by its headings, each with the lines of the manual's text. `IMG` is the image that
 `./inv build` made, `M` the model. `build` pins inputs that the lock of an image lacks ([images](images.md)). *2 of 9
 the same* counts the settings of the manual's command that have the same value in the plan for a recorded machine.
-*Yours* are those that you set and drydock passes on. The table at the end of a page has those with another value.
+*Yours* are those that you set and drydock passes on. *Shows* is what the test found in the output of the commands. The
+table at the end of a page has settings with another value.
 
-- **same settings**: every setting of the manual's command has the same value in drydock's plan, or you set it and
-  drydock passes it on.
-- **command of ours**: a command takes the step's place; its settings are not compared.
-- **differs**: a compared setting has another value in the plan, or the page says what differs.
+- **true**: the output has the manual's value (a setting, a variable, a flag, a finding or an exit code), and every
+  option that you set is in the plan as yours. Of a compared command, each setting has the same value, or is yours, or
+  the plan gives the reason for another one.
+- **weak**: the command runs, and no value of the manual is looked for in its output.
+- **false**: the command fails, or its output lacks the value.
 - **out of scope**: drydock does not do it; the page says "not in drydock", why, and where to go.
+
+What is run: `run` as with `--print`, and then the plan of what it starts; a verb of an image as in the image, with
+programs that it starts (converters, benchmarks, hccl_demo) replaced by one that prints its own arguments; `topology`
+with Ansible, whose connections end at this machine; `model pull` from a hub on this machine; `curl` against a server
+that answers as vLLM does. `build`, `lock` and `fetch` are not run: *shows* is then in the Dockerfile, in the lock or
+in the settings of the image.
 
 ## Settings
 

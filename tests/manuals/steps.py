@@ -66,11 +66,23 @@ class Step(Record):
     """A page of docs/, or a heading: docs/run.md#who-can-connect."""
     says: str = ""
     """Words on that page."""
+    host: str = ""
+    """The recorded host for `do`, if it is not the usual one of the target in the account's `machines`."""
+    model: str = ""
+    """The model that `M` is, if it is not the usual one."""
+    image: str = ""
+    """The target that `IMG` is an image of, if it is not the account's."""
+    code: int = 0
+    """The exit code of `do`, such as of a check that finds no machine."""
+    shows: tuple[str, ...] = ()
+    """Words that the run of `do` must print: the manual's value. Options of the user need none: each must be taken."""
 
     @model_validator(mode="before")
     @classmethod
     def _one(cls, data: Any) -> Any:
-        return {**data, "do": [data["do"]]} if isinstance(data, dict) and isinstance(data.get("do"), str) else data
+        if not isinstance(data, dict):
+            return data
+        return data | {name: [data[name]] for name in ("do", "shows") if isinstance(data.get(name), str)}
 
     @model_validator(mode="after")
     def _answered(self) -> Self:
@@ -102,6 +114,15 @@ class Like(Record):
     """Its targets → this manual's."""
 
 
+class Machine(Record):
+    """Where the commands for a target are run."""
+
+    host: str = ""
+    """One of tests/hosts."""
+    model: str = ""
+    """What `M` is: a model that drydock knows by its hub id."""
+
+
 class Account(Record):
     """All sections of one manual."""
 
@@ -109,6 +130,10 @@ class Account(Record):
     title: str
     lines: int
     """How many the manual has."""
+    machines: Mapping[str, Machine] = {}
+    """Target → its machine."""
+    image: str = ""
+    """The target that `IMG` is an image of."""
     like: Like | None = None
     sections: tuple[Section, ...]
 
@@ -152,7 +177,8 @@ def _taken(step: Step, others: Mapping[str, Step], targets: Mapping[str, str]) -
         return step
     other = others[step.same]
     commands = tuple(" ".join(targets.get(word, word) for word in command.split(" ")) for command in other.do)
-    return other.model_copy(update={"lines": step.lines, "same": step.same, "do": commands, "says": ""})
+    own = {"lines": step.lines, "same": step.same, "shows": step.shows or other.shows}
+    return other.model_copy(update={**own, "do": commands, "says": ""})
 
 
 def numbers(lines: str) -> list[int]:

@@ -89,3 +89,16 @@ def test_a_licence_on_neither_list_is_unknown_and_has_the_reason_of_its_override
     licensed = inventory("i", image(package("intel-openmp")), POLICY).packages[0]
     assert (licensed.verdict, licensed.licence) == ("unknown", "LicenseRef-Intel-EULA-developer-tools")
     assert "redist.txt" in licensed.because
+
+
+def test_packages_that_the_policy_says_nothing_about_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = image(package("a"), package("long-name", License="x " * 80), package("intel-openmp"))
+    enforce(inventory("x", silent, POLICY), POLICY)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "licences: 3 packages have a licence that policy/licences.yaml neither allows nor denies:"
+    assert lines[1].split() == ["package", "version", "licence"]
+    assert lines[2].split() == ["a", "1", "none", "stated"]
+    assert lines[3].startswith("  long-name     1        none known to SPDX; metadata: x x")
+    assert lines[4].split() == ["intel-openmp", "1", "LicenseRef-Intel-EULA-developer-tools"]
+    assert max(map(len, lines)) <= 120
+    assert "`packages`, by name" in lines[5]

@@ -495,12 +495,13 @@ def test_options_for_some_containers_name_a_threshold_that_exists(problems: Prob
 VENDORS = {
     "ascend": ("huawei", "npu", "310p", "910b", "910c"),
     "cpu": ("x86", "xeon", "epyc", "kunpeng", "graviton"),
-    "cuda": ("nvidia", "a100", "l40s", "h20", "t4", "rtx5090", "gb200"),
-    "enflame": ("gcu", "s60"),
+    "cuda": ("nvidia", "a100", "l40s", "h20", "t4", "rtx5090", "gb200", "a10g"),
+    "enflame": ("gcu", "s60", "s60g"),
     "habana": ("hpu", "gaudi", "gaudi3"),
     "neuron": ("trainium", "inferentia"),
-    "rocm": ("amd", "mi325x", "mi250x", "rx7900xtx"),
-    "xpu": ("intel-gpu", "arc", "b60"),
+    "rocm": ("amd", "mi325x", "mi250x", "rx7900xtx", "w7900"),
+    "xpu": ("intel-gpu", "arc", "b60", "max-1550", "flex"),
+    "tpu": ("v5e", "v5p", "v6e"),
 }
 
 
@@ -513,9 +514,20 @@ def test_vendors_and_cards_are_targets(accelerator: str, words: tuple[str, ...])
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("apu", "run ./inv matrix to list the targets"),
-        ("x100", "run ./inv matrix to list the targets"),
-        ("h101", "did you mean 'h100'?"),
+        ("apu", "name the vendor or the card"),
+        ("x100", "name the vendor or the card"),
+        ("h101", "name the vendor or the card"),
+        ("a770", "name the vendor or the card"),  # Intel's; a40 is NVIDIA's
+        ("i20", "name the vendor or the card"),  # Enflame's; inf2 is Amazon's
+        ("a3", "name the vendor or the card"),  # Huawei's; a30 is NVIDIA's
+        ("kunlun", "name the vendor or the card"),  # Baidu's; kunpeng is a processor
+        ("metax", "name the vendor or the card"),
+        ("ada", "name the vendor or the card"),
+        ("h100-nvl", "did you mean 'h100'?"),
+        ("rtx-6000", "did you mean 'rtx-pro-6000'?"),
+        ("mi300", "targets that begin with it: mi300x"),
+        ("cdua", "did you mean 'cuda'?"),
+        ("cuda13.0-vllm0.34", "did you mean 'cuda13.0-vllm0.33'?"),
         ("nvidai", "did you mean 'nvidia'?"),
         ("gpu", "name the vendor or the card"),
     ],

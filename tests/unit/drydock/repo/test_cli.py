@@ -149,6 +149,8 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("run --target cpu check", "'check' is a verb of the image", "write ./inv run --target cpu -- check"),
         ("run --target cpu --dtype half", "run: unknown option --dtype", "options of vLLM and of its image follow --"),
         ("run --target cpu --detahc", "run: unknown option --detahc", "did you mean '--detach'?"),
+        ("topology pln", "unknown task 'topology pln'", "did you mean 'topology plan'?"),
+        ("logs", "unknown task 'logs'", "docker logs --follow NAME"),
         ("xyzzy", "unknown task 'xyzzy'", "none is like it; ./inv lists the tasks"),
         ("matrix --porof packages", "matrix: unknown option --porof", "did you mean '--proof'?"),
         ("build -t cpu", "build: unknown option -t", "./inv build --help"),

@@ -252,3 +252,9 @@ def test_an_option_left_to_a_check_names_an_existing_check(variant: Variant) -> 
     given = [*run.capabilities, *run.security, *run.ulimits, run.shm, run.ipc, run.user]
 
     assert {word.check for word in given if word and word.check} <= {check.id for check in variant.checks}
+
+
+def test_a_users_name_stays_as_docker_takes_it(tmp_path: Path) -> None:
+    assert made(RUNTIME, machine(tmp_path), name="gaudi_server").name == "gaudi_server"
+    with pytest.raises(InputError, match="--name a b"):
+        made(RUNTIME, machine(tmp_path), name="a b")

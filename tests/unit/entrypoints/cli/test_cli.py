@@ -782,3 +782,14 @@ def test_a_plan_for_cards_without_kernels_is_no_success(words: tuple[str, ...], 
     assert ended == code
     assert "vllm" in printed.getvalue()
     assert ("--vllm-accepts GCU-001 plans for them" in told.getvalue()) == (code != errors.OK)
+
+
+@pytest.mark.parametrize(("version", "asked"), [("0.8.5", "--help"), ("0.10.2", "--help"), ("0.32.0", "--help=all")])
+def test_vllms_own_help_needs_no_model(tmp_path: Path, version: str, asked: str) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    changed = {**PROFILE, "python": str(python), "vllm": version}
+    (tmp_path / "profile.json").write_text(json.dumps(changed))
+    ran = start(tmp_path / "profile.json", "serve", "--help=all")
+    assert (ran.returncode, ran.stdout) == (0, f"-m {PROFILE['module']} {asked}\n")
