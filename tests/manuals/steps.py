@@ -235,9 +235,9 @@ def problem(command: str) -> str:
 
 def _task_problem(words: list[str]) -> str:
     own, _, rest = cli._split(words)
-    contexts, parser = _tasks()
+    verbs, parser = _tasks()
     try:
-        found = parser.parse_argv([*cli._checked(cli._joined(own, contexts), contexts)])
+        found = parser.parse_argv([*cli._checked(cli._joined(cli._rename_verb(own, verbs), verbs.contexts), verbs)])
         (parsed,) = (context for context in found if context.name)
         _check_target(parsed)
     except (DrydockError, ParseError) as error:
@@ -256,10 +256,9 @@ def _check_target(parsed: ParserContext) -> None:
 
 
 @cache
-def _tasks() -> tuple[dict[str, ParserContext], Parser]:
-    contexts = tasks.namespace.to_contexts()
-    named = {name: context for context in contexts for name in (context.name or "", *context.aliases)}
-    return named, Parser(contexts=contexts)
+def _tasks() -> tuple[cli.Verbs, Parser]:
+    verbs = cli.Verbs(tasks.COMMANDS)
+    return verbs, Parser(contexts=verbs.tasks.to_contexts())
 
 
 def _verb_problem(words: list[str]) -> str:
