@@ -108,4 +108,4 @@ short_lived()
 
 if __name__ == "__main__":
     prepare_process()
-    cli.run(COMMANDS, sys.argv[1:])
+    cli.run_command_line(COMMANDS, sys.argv[1:])

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 
 if TYPE_CHECKING:
     from drydock.bundle.load import LoadOptions
 
 
-def create(
+def create_and_report(
     project: Project,
     targets: Sequence[str],
     output: Path,
@@ -29,13 +29,13 @@ def create(
         raise InputError("no --target", hint="./inv bundle create --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
 
-    created = creating.create(project, targets, output, key=key, models=[Path(model) for model in models])
-    return dumps(dump(created)) if json else creating.report(created)
+    created = creating.create_bundle(project, targets, output, key=key, models=[Path(model) for model in models])
+    return format_json(dump_record(created)) if json else creating.format_created_bundle(created)
 
 
-def load(project: Project, file: Path, options: LoadOptions, *, json: bool = False) -> str:
+def load_and_report(project: Project, file: Path, options: LoadOptions, *, json: bool = False) -> str:
     """Load a bundle and return the report."""
     from drydock.bundle import load as loading
 
-    loaded = loading.load(project, file, options)
-    return dumps(dump(loaded)) if json else loading.report(loaded)
+    loaded = loading.load_bundle(project, file, options)
+    return format_json(dump_record(loaded)) if json else loading.format_loaded_bundle(loaded)

@@ -49,7 +49,7 @@ def _verify_signature(archive: Archive, key: str) -> None:
 
 def check_recorded(image: BundledImage, project: Project) -> None:
     """Raise UntrustedError if this repository records another digest for the same inputs."""
-    path = lockfile.path_of(project, image.variant)
+    path = lockfile.path_of_lock(project, image.variant)
     if not path.is_file():
         return
     recorded = recorded_digest(project, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
@@ -63,7 +63,7 @@ def check_recorded(image: BundledImage, project: Project) -> None:
 
 def check_own_build(image: BundledImage) -> None:
     """Raise NotReproducibleError if this machine built another image from the same inputs."""
-    layout = kept(image)
+    layout = kept_image_folder(image)
     built = _digest_of(layout)
     if built not in (None, image.digest):
         raise NotReproducibleError(
@@ -82,6 +82,6 @@ def _digest_of(layout: Path) -> str | None:
         return None
 
 
-def kept(image: BundledImage) -> Path:
+def kept_image_folder(image: BundledImage) -> Path:
     """Return the folder in which this machine keeps an image made from the same inputs; it need not exist."""
     return layouts_folder(image.variant, image.platform) / image.inputs_sha256

@@ -373,7 +373,7 @@ Recommendations = Annotated[
     tuple[Recommendation, ...],
     Field(
         description="Flags for a model on some devices: stronger than decisions, weaker than the user's own flags.",
-        exclude_if=lambda found: not found,  # the key must not change profiles of images without any
+        exclude_if=lambda values: not values,  # the key must not change profiles of images without any
     ),
 ]
 
@@ -624,14 +624,14 @@ class Variant(StackContents, ResolvedServing, Listed):
     @property
     def trims(self) -> dict[str, list[dict[str, Any]]]:
         """Return what is trimmed of each layer's distributions; headers stay where vLLM is compiled against them."""
-        named = {name: layer.name for layer in self.layers for name in layer.distributions}
-        others = next((layer.name for layer in self.layers if not layer.distributions), "")
-        found: dict[str, list[dict[str, Any]]] = {}
+        layer_by_name = {name: layer.name for layer in self.layers for name in layer.distributions}
+        rest_layer = next((layer.name for layer in self.layers if not layer.distributions), "")
+        trims_by_layer: dict[str, list[dict[str, Any]]] = {}
         for trim in self.trim:
             drop = [glob for glob in trim.drop if not (self.builds and HEADERS in glob)]
-            made = {"distribution": trim.distribution, "drop": drop, "strip": [*trim.strip]}
-            found.setdefault(named.get(trim.distribution, others), []).append(made)
-        return found
+            trim_fields = {"distribution": trim.distribution, "drop": drop, "strip": [*trim.strip]}
+            trims_by_layer.setdefault(layer_by_name.get(trim.distribution, rest_layer), []).append(trim_fields)
+        return trims_by_layer
 
     @property
     def vllm_alias(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drydock.core.files import write_atomically
 from drydock.repo.cli import Commands, Verbs, help_of, list_help
-from drydock.repo.markdown import table
+from drydock.repo.markdown import make_table
 
 FILE = Path("docs", "reference", "commands.md")
 _HEAD = """# Commands
@@ -16,7 +16,7 @@ of an image are [a page of their own](../container.md). Written by `./inv docs` 
 """
 
 
-def page(commands: Commands) -> str:
+def render_commands_page(commands: Commands) -> str:
     """Return the page. Benchmarks are parts of one verb."""
     verbs = Verbs(commands)
     parts = [_HEAD]
@@ -30,15 +30,17 @@ def _describe_verb(verbs: Verbs, name: str) -> str:
     verb, context = verbs.by_name[name], verbs.contexts[name.replace(" ", ".")]
     usage, _, _ = help_of(verbs, context).partition("\n\n")
     rows = [(f"`{option}`", text.replace("<", "&lt;")) for option, text in list_help(verb, context).items()]
-    options = table(("option", "description"), rows)
+    options = make_table(("option", "description"), rows)
     return f"\n### {name}\n\n    {usage.removeprefix('Usage: ')}\n\n{verb.__doc__}\n\n{options}"
 
 
-def write(root: Path, commands: Commands) -> list[Path]:
+def write_commands_page(root: Path, commands: Commands) -> list[Path]:
     """Write the page; return it if it changed."""
-    return [root / FILE] if write_atomically(root / FILE, page(commands)) else []
+    return [root / FILE] if write_atomically(root / FILE, render_commands_page(commands)) else []
 
 
-def stale(root: Path, commands: Commands) -> list[Path]:
+def find_stale_page(root: Path, commands: Commands) -> list[Path]:
     """Return the page if it is not what the verbs give."""
-    return [] if (root / FILE).is_file() and (root / FILE).read_text() == page(commands) else [root / FILE]
+    return (
+        [] if (root / FILE).is_file() and (root / FILE).read_text() == render_commands_page(commands) else [root / FILE]
+    )

@@ -24,10 +24,10 @@ import yaml
 from drydock.core.commit import run_git
 from drydock.core.console import log
 from drydock.core.errors import BuildError, FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.core.tar import unpack_tar
 from drydock.inputs import git
-from drydock.inputs.store import default_store, place
+from drydock.inputs.store import default_store, place_file
 
 SETTINGS = "mkdocs.yml"
 
@@ -67,86 +67,86 @@ _RELEASE = re.compile(r"v\d+\.\d+\.\d+")
 _LEAD = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}/index.html">{0}\n'
 
 
-def serve(root: Path) -> None:
+def serve_site(root: Path) -> None:
     """Serve the site in English until Ctrl-C. Raises BuildError."""
-    _zensical(staged(root, "en"), "serve")
+    _run_zensical(stage_pages(root, "en"), "serve")
 
 
-def publish(root: Path, output: Path) -> list[Path]:
+def publish_site(root: Path, output: Path) -> list[Path]:
     """Build the site of this checkout and of each release into a folder; return it. Raises BuildError, InputError."""
     if output.is_file() or (output.exists() and any(output.iterdir()) and not (output / "versions.json").is_file()):
         raise InputError(f"{output}: neither empty nor a site", hint="name a folder that does not exist yet")
-    build(root, output / HERE)
+    build_site(root, output / HERE)
     names = []
-    for tag in _tags(root):
-        with TemporaryDirectory(prefix="drydock-site-") as name, _archive(root, tag) as files:
+    for tag in _list_release_tags(root):
+        with TemporaryDirectory(prefix="drydock-site-") as name, _open_tag_archive(root, tag) as files:
             unpack_tar(files, Path(name))
             if (Path(name) / SETTINGS).is_file():  # the first releases had no site
-                build(Path(name), output / tag[1:], strict=False)
+                build_site(Path(name), output / tag[1:], strict=False)
                 names.append(tag[1:])
-    listed = [{"version": each, "title": each, "aliases": []} for each in (*names, HERE)]
-    (output / "versions.json").write_text(dumps(listed))  # the theme's list of versions reads it
+    listed = [{"version": version, "title": version, "aliases": []} for version in (*names, HERE)]
+    (output / "versions.json").write_text(format_json(listed))  # the theme's list of versions reads it
     (output / "index.html").write_text(_LEAD.format([*names, HERE][0]))
     return [output]
 
 
-def build(root: Path, output: Path, *, strict: bool = True) -> None:
+def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
     """Build the site of the pages below a root into a folder, other languages below it. Raises BuildError."""
-    for language in languages(root):
-        folder, made = staged(root, language), output / _below(language)
-        _zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.copytree(folder / "html", made)
-        _keep_loaded(made)
+    for language in list_languages(root):
+        folder, site_folder = stage_pages(root, language), output / _name_language_folder(language)
+        _run_zensical(folder, "build", "--clean", *(["--strict"] if strict else []))
+        shutil.rmtree(site_folder, ignore_errors=True)
+        shutil.copytree(folder / "html", site_folder)
+        _keep_loaded(site_folder)
 
 
 def _keep_loaded(site: Path) -> None:
     """Lay what the theme would load from elsewhere next to the pages."""
     for path in site.glob("assets/javascripts/bundle.*.js"):
         path.write_text(_LOADED.sub(_LOCAL, path.read_text()))
-    for name, wanted in LOADED.items():
+    for name, npm_file in LOADED.items():
         try:
-            place(_from_npm(wanted), site / name, executable=False)
+            place_file(_from_npm(npm_file), site / name, executable=False)
         except FetchError as error:
             log(f"{error}\nWARNING: the site shows the text of its diagrams, and a copy on a disk has no search")
 
 
-def _from_npm(wanted: NpmFile) -> Path:
+def _from_npm(npm_file: NpmFile) -> Path:
     """Return a file of an npm package in the store. Raises FetchError."""
     store = default_store()
-    if not store.path(wanted.sha256).is_file():
+    if not store.path(npm_file.sha256).is_file():
         with TemporaryDirectory(prefix="drydock-npm-") as folder:
-            command = ("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, wanted.package)
+            command = ("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", folder, npm_file.package)
             try:
                 subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=300)
                 with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
-                    file = package.extractfile(f"package/{wanted.path}")
+                    file = package.extractfile(f"package/{npm_file.path}")
                     data = file.read(LARGEST) if file else b""
             except (OSError, subprocess.SubprocessError, StopIteration, KeyError, tarfile.TarError) as error:
-                raise FetchError(f"npm pack {wanted.package}: {error!r}", hint="install npm") from error
-            store.add([data], wanted.sha256, wanted.package)
-    return store.path(wanted.sha256)
+                raise FetchError(f"npm pack {npm_file.package}: {error!r}", hint="install npm") from error
+            store.add([data], npm_file.sha256, npm_file.package)
+    return store.path(npm_file.sha256)
 
 
-def languages(root: Path) -> list[str]:
+def list_languages(root: Path) -> list[str]:
     """Return the languages that have pages, English first."""
-    return [each for each in LANGUAGES if each == "en" or (root / "docs" / each).is_dir()]
+    return [language for language in LANGUAGES if language == "en" or (root / "docs" / language).is_dir()]
 
 
-def staged(root: Path, language: str) -> Path:
+def stage_pages(root: Path, language: str) -> Path:
     """Return a folder with the settings and links to all pages and to the other files that they link to."""
     folder = root / "build" / "site" / language
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(root / "docs", folder / "pages" / "docs", copy_function=os.symlink)
-    for path in {*root.glob("*.md"), *_named(root)}:
+    for path in {*root.glob("*.md"), *_list_linked_files(root)}:
         target = folder / "pages" / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.symlink_to(path)
-    (folder / SETTINGS).write_text(json.dumps(settings(root, language)))  # JSON is YAML
+    (folder / SETTINGS).write_text(json.dumps(make_site_settings(root, language)))  # JSON is YAML
     return folder
 
 
-def _named(root: Path) -> Iterator[Path]:
+def _list_linked_files(root: Path) -> Iterator[Path]:
     """Yield the files of the repository outside docs/ that its pages link to."""
     for page in root.glob("docs/**/*.md"):
         for target in _LINK.findall(page.read_text()):
@@ -155,25 +155,29 @@ def _named(root: Path) -> Iterator[Path]:
                 yield path
 
 
-def settings(root: Path, language: str) -> dict[str, Any]:
+def make_site_settings(root: Path, language: str) -> dict[str, Any]:
     """Return the settings of the site in one language."""
-    found: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
+    site_settings: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
     up = "" if language == "en" else "../"
-    found |= {"docs_dir": "pages", "site_dir": "html"}
-    found["nav"] = _translated(root, found["nav"], language, found["extra"].pop("sections").get(language, {}))
-    next(iter(found["nav"][-1].values())).extend(_own(root, language))
-    found["theme"]["language"] = language
-    found["extra"]["polyfills"] = [SEARCH]
-    found["extra"]["homepage"] = _start(root, language)
+    site_settings |= {"docs_dir": "pages", "site_dir": "html"}
+    site_settings["nav"] = _translate_navigation(
+        root, site_settings["nav"], language, site_settings["extra"].pop("sections").get(language, {})
+    )
+    next(iter(site_settings["nav"][-1].values())).extend(_list_own_pages(root, language))
+    site_settings["theme"]["language"] = language
+    site_settings["extra"]["polyfills"] = [SEARCH]
+    site_settings["extra"]["homepage"] = _find_start_page(root, language)
     if language != "en":
-        del found["extra"]["version"]  # the theme looks for the list of versions next to the site
-    if len(known := languages(root)) > 1:
-        links = {each: f"{up}{_below(each)}{_start(root, each)}" for each in known}
-        found["extra"]["alternate"] = [{"name": LANGUAGES[each], "link": links[each], "lang": each} for each in known]
-    return found
+        del site_settings["extra"]["version"]  # the theme looks for the list of versions next to the site
+    if len(codes := list_languages(root)) > 1:
+        links = {code: f"{up}{_name_language_folder(code)}{_find_start_page(root, code)}" for code in codes}
+        site_settings["extra"]["alternate"] = [
+            {"name": LANGUAGES[code], "link": links[code], "lang": code} for code in codes
+        ]
+    return site_settings
 
 
-def _own(root: Path, language: str) -> Iterator[str]:
+def _list_own_pages(root: Path, language: str) -> Iterator[str]:
     """Yield the pages that only this language has, such as a glossary."""
     for path in sorted((root / "docs" / language).rglob("*.md")):
         page = path.relative_to(root / "docs" / language)
@@ -181,44 +185,46 @@ def _own(root: Path, language: str) -> Iterator[str]:
             yield str(path.relative_to(root))
 
 
-def _below(language: str) -> str:
+def _name_language_folder(language: str) -> str:
     """Return the folder of a language's site in the site."""
     return "" if language == "en" else f"{language}/"
 
 
-def _translated(root: Path, entry: Any, language: str, sections: Mapping[str, str]) -> Any:
+def _translate_navigation(root: Path, entry: Any, language: str, sections: Mapping[str, str]) -> Any:
     """Return the navigation with a language's pages, where they exist, and its names of sections."""
     if isinstance(entry, list):
-        return [_translated(root, each, language, sections) for each in entry]
+        return [_translate_navigation(root, item, language, sections) for item in entry]
     if isinstance(entry, dict):
-        return {sections.get(key, key): _translated(root, each, language, sections) for key, each in entry.items()}
-    return _page(root, entry, language)
+        return {
+            sections.get(key, key): _translate_navigation(root, item, language, sections) for key, item in entry.items()
+        }
+    return _choose_page(root, entry, language)
 
 
-def _start(root: Path, language: str) -> str:
+def _find_start_page(root: Path, language: str) -> str:
     """Return the address of the start page in a language's site."""
-    return _page(root, START, language).replace(START, "index.html")
+    return _choose_page(root, START, language).replace(START, "index.html")
 
 
-def _page(root: Path, page: str, language: str) -> str:
+def _choose_page(root: Path, page: str, language: str) -> str:
     """Return a page in a language, or in English."""
-    own = f"docs/{language}/{page.removeprefix('docs/')}"
-    return own if (root / own).is_file() else page
+    own_page = f"docs/{language}/{page.removeprefix('docs/')}"
+    return own_page if (root / own_page).is_file() else page
 
 
-def _tags(root: Path) -> list[str]:
+def _list_release_tags(root: Path) -> list[str]:
     """Return the tags of releases, the newest first."""
     listed = run_git(root, "tag", "--list", "v*", "--sort=-version:refname")
     return [tag for tag in listed.split() if _RELEASE.fullmatch(tag)]
 
 
-def _archive(root: Path, tag: str) -> tarfile.TarFile:
+def _open_tag_archive(root: Path, tag: str) -> tarfile.TarFile:
     """Return the files of a commit."""
-    made = git.run(("archive", tag), "git archive", git.network_environment(os.environ), cwd=root)
-    return tarfile.open(fileobj=io.BytesIO(made))
+    archive = git.run_limited_git(("archive", tag), "git archive", git.network_environment(os.environ), cwd=root)
+    return tarfile.open(fileobj=io.BytesIO(archive))
 
 
-def _zensical(folder: Path, *words: str) -> None:
+def _run_zensical(folder: Path, *words: str) -> None:
     """Run Zensical in a folder, its output on standard error. Raises BuildError."""
     command = (sys.executable, "-m", "zensical", *words)
     if subprocess.run(command, cwd=folder, stdout=sys.stderr.fileno(), check=False).returncode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drydock.model.topology_findings import FINDINGS
 
 
-def finding(number: str, found: str) -> str:
+def format_topology_finding(number: str, detail: str) -> str:
     """Return a finding as one line: its id, what was found, what to do."""
-    known = FINDINGS[number]
-    return f"{number}: {known.text.format(found)}; {known.remediation}"
+    definition = FINDINGS[number]
+    return f"{number}: {definition.text.format(detail)}; {definition.remediation}"

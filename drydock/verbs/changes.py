@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from drydock.core.console import emit, spelled
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.console import spell_commands, write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.repo.options import Check, Contexts, EachTarget, Insecure, Json, Supplied, Target, Verb
-from drydock.repo.task_helpers import chosen, here, report
+from drydock.repo.task_helpers import choose_variants, here, report_written
 
 
 class LockOptions(EachTarget, Check, Contexts, Supplied, Json):
@@ -27,14 +27,14 @@ def lock_rows(options: LockOptions) -> None:
     from drydock.lock import lockfile
 
     if options.check:
-        lockfile.read_current(here(), chosen(options.target))
+        lockfile.read_current(here(), choose_variants(options.target))
         return
     from drydock.repo import locking
 
-    settings = locking.options(
+    settings = locking.parse_lock_options(
         options.target, options.context, options.supplied, options.upgrade_package, every=options.upgrade
     )
-    locking.lock(here(), chosen(options.target), settings, json=options.json)
+    locking.lock_variants(here(), choose_variants(options.target), settings, json=options.json)
 
 
 class LockDiffOptions(Json):
@@ -49,9 +49,9 @@ class LockDiffOptions(Json):
 @Verb
 def compare_locks(options: LockDiffOptions) -> None:
     """Show the differences between two locks: packages, versions, sizes."""
-    from drydock.lock.lock_diff import diff
+    from drydock.lock.lock_diff import diff_locks
 
-    emit(diff(here(), options.old, options.new, json=options.json))
+    write_output(diff_locks(here(), options.old, options.new, json=options.json))
 
 
 class OutdatedOptions(EachTarget, Json):
@@ -63,7 +63,7 @@ def list_outdated(options: OutdatedOptions) -> None:
     """List what a new lock would change, and newer versions outside the stack's bounds. Writes nothing."""
     from drydock.lock.drift import tasks as drift
 
-    drift.outdated(here(), chosen(options.target), json=options.json)
+    drift.print_outdated_pins(here(), choose_variants(options.target), json=options.json)
 
 
 class BumpOptions(Target, Json):
@@ -78,9 +78,9 @@ def bump_row(options: BumpOptions) -> None:
     """Lock and render a variant and those that inherit its stack, and write docs and CI files: after a new version."""
     from drydock.repo import update
 
-    written, errors = update.update(here(), options.target, options.vllm)
-    report(written, json=options.json)
-    update.settle(errors)
+    written, errors = update.update_row(here(), options.target, options.vllm)
+    report_written(written, json=options.json)
+    update.raise_all_errors(errors)
 
 
 class RecipesOptions(Json):
@@ -98,7 +98,11 @@ def take_recipes(options: RecipesOptions) -> None:
     from drydock.repo import recipes
 
     update = recipes.update_recipes(here(), options.from_, options.root)
-    emit(dumps(recipes.as_json(update, here())) if options.json else recipes.format_update(update, here()))
+    write_output(
+        format_json(recipes.dump_recipes_update(update, here()))
+        if options.json
+        else recipes.format_update(update, here())
+    )
 
 
 class InitOptions(Json):
@@ -115,12 +119,12 @@ def make_project(options: InitOptions) -> None:
     """Write a small project of your own, whose rows and settings lie over drydock's."""
     from drydock.repo import init
 
-    project = init.init(Path(options.folder), options.ci)
+    project = init.init_project(Path(options.folder), options.ci)
     if options.json:
         files = [str(path) for path in project.files]
-        emit(dumps({"wrote": files, "next": [*map(spelled, project.commands)]}))
+        write_output(format_json({"wrote": files, "next": [*map(spell_commands, project.commands)]}))
     else:
-        emit(spelled(init.report_project(project)))
+        write_output(spell_commands(init.report_project(project)))
 
 
 class UpgradeOptions(Json):
@@ -135,7 +139,7 @@ def upgrade_project(options: UpgradeOptions) -> None:
     """Show what this drydock changes in the rows of a project that an older one made: pins, Dockerfile, plans."""
     from drydock.repo import upgrade
 
-    upgrade.upgrade(here(), write=options.write, json=options.json)
+    upgrade.upgrade_project(here(), write=options.write, json=options.json)
 
 
 class ProjectPushOptions(Insecure, Json):
@@ -150,5 +154,5 @@ def push_project(options: ProjectPushOptions) -> None:
     """Publish your project's rows and files, and print the line with which other projects take them by digest."""
     from drydock.publish import project
 
-    pushed = project.push(here(), options.name, insecure=options.insecure)
-    emit(dumps(dump(pushed)) if options.json else project.report(pushed))
+    pushed = project.push_project(here(), options.name, insecure=options.insecure)
+    write_output(format_json(dump_record(pushed)) if options.json else project.format_from_line(pushed))

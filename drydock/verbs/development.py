@@ -8,13 +8,13 @@ from typing import Any, Literal
 from drydock import INSTALLED
 from drydock.config.matrix import read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.console import emit
+from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import format_json, write_atomically
 from drydock.core.paths import ROOT
-from drydock.model.record import dump
+from drydock.model.record import dump_record
 from drydock.repo.options import Check, EachTarget, Json, Options, Target, Verb
-from drydock.repo.task_helpers import foundations_of, here, report
+from drydock.repo.task_helpers import foundations_of, here, report_written
 
 CiFormat = Literal["github", "gitlab"]
 
@@ -28,7 +28,7 @@ def write_schemas(options: SchemaOptions) -> None:
     """Write the JSON Schemas of matrix, stacks, locks and other files."""
     from drydock.repo import schema
 
-    schema.check(ROOT) if options.check else report(schema.write(ROOT), json=options.json)
+    schema.check_schemas(ROOT) if options.check else report_written(schema.write_schemas(ROOT), json=options.json)
 
 
 class ProveOptions(Target):
@@ -45,7 +45,7 @@ def prove_row(options: ProveOptions) -> None:
     from drydock.repo import docs
     from drydock.run import container
 
-    prove.prove(here(), options.target, container.RunRequest(model=options.model) if options.model else None)
+    prove.prove_image(here(), options.target, container.RunRequest(model=options.model) if options.model else None)
     if not INSTALLED:
         docs.write(here(), read_matrix(here()))
 
@@ -95,7 +95,7 @@ def run_linters(_: LintOptions) -> None:
     """Run the linters and the type checker."""
     from drydock.repo import quality
 
-    quality.lint(ROOT)
+    quality.run_linters(ROOT)
 
 
 class DocsOptions(Check, Json):
@@ -115,14 +115,18 @@ def write_docs(options: DocsOptions) -> None:
     from tasks import COMMANDS
 
     if options.serve:
-        site.serve(ROOT)
+        site.serve_site(ROOT)
     elif options.site:
-        report(site.publish(ROOT, Path(options.site)), json=options.json)
+        report_written(site.publish_site(ROOT, Path(options.site)), json=options.json)
     elif options.check:
-        docs.check(here(), read_matrix(here()), [*page.stale(ROOT), *commands.stale(ROOT, COMMANDS)])
+        docs.check_pages(
+            here(), read_matrix(here()), [*page.find_stale_files(ROOT), *commands.find_stale_page(ROOT, COMMANDS)]
+        )
     else:
         written = docs.write(here(), read_matrix(here()))
-        report([*written, *page.write(ROOT), *commands.write(ROOT, COMMANDS)], json=options.json)
+        report_written(
+            [*written, *page.write_page(ROOT), *commands.write_commands_page(ROOT, COMMANDS)], json=options.json
+        )
 
 
 class RequirementsOptions(Json):
@@ -137,7 +141,7 @@ def resolve_requirements(options: RequirementsOptions) -> None:
     """Resolve pyproject.toml and requirements-*.in to requirements*.txt, with hashes."""
     from drydock.repo import quality
 
-    report(quality.requirements(ROOT, upgrade=options.upgrade), json=options.json)
+    report_written(quality.lock_requirements(ROOT, upgrade=options.upgrade), json=options.json)
 
 
 class ReleaseOptions(Options):
@@ -158,9 +162,9 @@ def tag_release(options: ReleaseOptions) -> None:
     from drydock.repo import commands, release
     from tasks import COMMANDS, namespace
 
-    outdated = [*page.stale(ROOT), *commands.stale(ROOT, COMMANDS)]
+    outdated = [*page.find_stale_files(ROOT), *commands.find_stale_page(ROOT, COMMANDS)]
     how = release.HowToRelease(verify=not options.no_verify, dry_run=options.dry_run, outdated=outdated)
-    emit(release.release(DRYDOCK, namespace, options.version, how))
+    write_output(release.make_release(DRYDOCK, namespace, options.version, how))
 
 
 class ReleaseFilesOptions(Json):
@@ -183,12 +187,12 @@ def make_release_files(options: ReleaseFilesOptions) -> None:
     from drydock.repo.ci import upload
 
     if options.upload:
-        upload.check(options.upload)
-    signer = release_files.signer(options.sign_key, unsigned=options.unsigned)
-    files = release_files.make(DRYDOCK, Path(options.output), signer)
+        upload.check_upload_server(options.upload)
+    signer = release_files.choose_signer(options.sign_key, unsigned=options.unsigned)
+    files = release_files.make_release_files(DRYDOCK, Path(options.output), signer)
     if options.upload:
-        upload.upload(options.upload, files)
-    report(files, json=options.json)
+        upload.upload_release_files(options.upload, files)
+    report_written(files, json=options.json)
 
 
 # --- benchmarks -----------------------------------------------------------------------------------------------------
@@ -216,11 +220,11 @@ def make_bench_verb(part: str) -> Verb:
             raise InputError("--short: excludes --record and --rounds", hint="leave --short out")
         parts: dict[str, Any] = {}
         try:
-            run.run(part, options.rounds, parts, short=options.short)
+            run.run_benchmarks(part, options.rounds, parts, short=options.short)
         finally:
             if options.record:
-                report(page.record(ROOT, parts))
-            emit(run.text(parts, json=options.json, short=options.short))
+                report_written(page.record_parts(ROOT, parts))
+            write_output(run.format_parts(parts, json=options.json, short=options.short))
 
     return Verb(measure)
 
@@ -239,7 +243,11 @@ def plot_results(options: PlotOptions) -> None:
     """Draw the results of vLLM's benchmarks, one plot for each figure."""
     from bench import results
 
-    report([Path(options.output)] if write_atomically(Path(options.output), results.plot(Path(options.folder))) else [])
+    report_written(
+        [Path(options.output)]
+        if write_atomically(Path(options.output), results.plot_results(Path(options.folder)))
+        else []
+    )
 
 
 # --- CI -------------------------------------------------------------------------------------------------------------
@@ -260,10 +268,10 @@ def write_workflows(options: CiOptions) -> None:
 
     variants = read_matrix(here())
     if options.check:
-        workflow.check(here(), variants, options.format)
+        workflow.check_workflows(here(), variants, options.format)
         ci_requirements.check_requirements(here())
     else:
-        report(workflow.write(here(), variants, options.format), json=options.json)
+        report_written(workflow.write(here(), variants, options.format), json=options.json)
 
 
 class CiChangedOptions(EachTarget, Json):
@@ -285,7 +293,9 @@ def list_changed_rows(options: CiChangedOptions) -> None:
     from drydock.repo.ci import changed
 
     selection = changed.Selection(options.target, options.only, options.large)
-    emit(changed.report(here(), options.since, selection, json=options.json, github=options.github))
+    write_output(
+        changed.format_changed_rows(here(), options.since, selection, json=options.json, github=options.github)
+    )
 
 
 class CiPublishOptions(Target, Json):
@@ -305,10 +315,10 @@ def publish_from_ci(options: CiPublishOptions) -> None:
     from drydock.publish import push
     from drydock.repo.ci import release
 
-    published = release.release(here(), options.target, options.registry, options.ref, options.sign_key)
+    published = release.publish_release(here(), options.target, options.registry, options.ref, options.sign_key)
     if foundations := foundations_of(""):
         release.push_foundation(here(), options.target, foundations, options.sign_key)
-    emit(dumps(dump(published)) if options.json else push.report(published))
+    write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
 
 
 class CiProposeOptions(Options):
@@ -327,9 +337,9 @@ def propose_update(options: CiProposeOptions) -> None:
     """Lock the variants that have drifted, push a branch and open a pull or merge request."""
     from drydock.repo.ci import proposal
 
-    propose = proposal.propose_first if options.unlocked else proposal.propose
+    propose = proposal.propose_first if options.unlocked else proposal.propose_locks
     propose = proposal.propose_recipes if options.recipes else propose
-    emit(propose(here(), proposal.server(options.format)))
+    write_output(propose(here(), proposal.read_ci_server(options.format)))
 
 
 class CiVariablesOptions(Options):
@@ -349,6 +359,6 @@ def list_ci_variables(options: CiVariablesOptions) -> None:
     from drydock.repo.ci import variables
 
     if options.check:
-        variables.check(options.format, options.registry)
+        variables.check_release_variables(options.format, options.registry)
     else:
-        emit(variables.text(options.format))
+        write_output(variables.format_all_variables(options.format))

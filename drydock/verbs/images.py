@@ -6,11 +6,11 @@ import datetime as dt
 import sys
 from typing import Literal
 
-from drydock.config.matrix import find, matching, read_matrix
+from drydock.config.matrix import find_matching_variants, find_variant, read_matrix
 from drydock.config.project import DRYDOCK
-from drydock.core.console import emit, spelled
+from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
+from drydock.core.files import format_json
 from drydock.repo.options import (
     Builder,
     Contexts,
@@ -60,14 +60,16 @@ def build_rows(options: BuildOptions) -> None:
     from drydock.inputs import overrides
     from drydock.repo import building
 
-    settings = job.BuildOptions(options.platform or None, options.offline, overrides.parse(options.context))
-    pull = building.puller(foundations_of(options.foundations), options.signers, insecure=options.insecure)
-    builders = building.builders(options.builder)
+    settings = job.BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
+    pull = building.make_foundation_pull(
+        foundations_of(options.foundations), options.signers, insecure=options.insecure
+    )
+    builders = building.parse_builders(options.builder)
     how = building.RowOptions(
         settings, builders, options.no_cache, options.locked, options.supplied, options.stand_ins, pull
     )
     which = building.Which(options.target, options.root, options.all_locked, options.changed_since)
-    building.build(here(), which, how, json=options.json)
+    building.build_rows(here(), which, how, json=options.json)
 
 
 class RunOptions(TargetOrAuto, Environment):
@@ -165,9 +167,9 @@ def show_demo(options: DemoOptions) -> None:
     if options.topology:
         from drydock.prove import demo_topology
 
-        demo_topology.demo(DRYDOCK, options.topology)
+        demo_topology.run_topology_demo(DRYDOCK, options.topology)
     else:
-        demo_module.demo(DRYDOCK)
+        demo_module.run_demo(DRYDOCK)
 
 
 class MatrixOptions(Json):
@@ -193,13 +195,15 @@ def list_matrix(options: MatrixOptions) -> None:
     """List the variants, with versions, lock state and verification status."""
     from drydock.repo import tables
 
-    project, variants = tables.listed(options.from_)
-    rows = tables.rows(project, matching(variants, options.target))
-    rows = tables.select(rows, tables.Filter(options.accelerator, options.proof, options.unlocked))
+    project, variants = tables.list_project_variants(options.from_)
+    rows = tables.make_matrix_rows(project, find_matching_variants(variants, options.target))
+    rows = tables.select_rows(rows, tables.Filter(options.accelerator, options.proof, options.unlocked))
     if options.explain:
-        emit(tables.explained(project, variants, rows, whole=bool(options.target), json=options.json))
+        write_output(tables.explain_rows(project, variants, rows, whole=bool(options.target), json=options.json))
     else:
-        emit(dumps({"variants": rows}) if options.json else tables.text(rows, terminal_columns()))
+        write_output(
+            format_json({"variants": rows}) if options.json else tables.format_matrix_table(rows, terminal_columns())
+        )
 
 
 class ImagesOptions(Json):
@@ -218,12 +222,12 @@ def list_images(options: ImagesOptions) -> None:
 
     if options.yes and not options.prune:
         raise InputError("--yes: nothing to confirm", hint="add --prune")
-    images = images_module.images(here())
-    images = images_module.pruned(images, yes=options.yes) if options.prune else images
+    images = images_module.list_engine_images(here())
+    images = images_module.prune_images(images, yes=options.yes) if options.prune else images
     if options.json:
-        emit(dumps({"images": [image._asdict() for image in images]}))
+        write_output(format_json({"images": [image._asdict() for image in images]}))
     else:
-        emit(images_module.text(images, dt.datetime.now(dt.UTC)))
+        write_output(images_module.format_images(images, dt.datetime.now(dt.UTC)))
 
 
 class DoctorOptions(Json):
@@ -238,9 +242,11 @@ def examine_machine(options: DoctorOptions) -> None:
     """Ask engine, disk, mirrors and each server that a build needs, in ten seconds, and say what to do."""
     from drydock.repo import doctor
 
-    answers = doctor.examine(here(), find(read_matrix(here()), options.target) if options.target else None)
+    answers = doctor.examine_machine(
+        here(), find_variant(read_matrix(here()), options.target) if options.target else None
+    )
     if options.json:
-        emit(dumps({"checks": [answer._asdict() for answer in answers]}))
+        write_output(format_json({"checks": [answer._asdict() for answer in answers]}))
     else:
-        emit(spelled(doctor.text(answers)))
-    sys.exit(doctor.worst(answers))
+        write_output(spell_commands(doctor.format_diagnoses(answers)))
+    sys.exit(doctor.choose_exit_code(answers))

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from drydock.core.console import emit
-from drydock.core.files import dumps, unwritable, write_atomically
-from drydock.model.record import dump
+from drydock.core.console import write_output
+from drydock.core.files import explain_unwritable, format_json, write_atomically
+from drydock.model.record import dump_record
 from drydock.repo.options import Json, Options, Verb
 from drydock.repo.task_helpers import here
 
@@ -33,7 +33,7 @@ def init_topology(options: InitOptions) -> None:
     """Write a topology.yaml for several machines, from their recorded hosts."""
     from drydock.topology import tasks
 
-    tasks.begin(here(), Path(options.root), Path(options.output), options.model, options.target, options.shape)
+    tasks.init_topology(here(), Path(options.root), Path(options.output), options.model, options.target, options.shape)
 
 
 class PlannedOptions(Options):
@@ -81,11 +81,11 @@ def plan_topology(options: PlanOptions) -> None:
     """Print what each node of a topology runs, and why."""
     from drydock.topology import page, tasks
 
-    plan = tasks.planned(here(), Path(options.file), options.model, options.target)
+    plan = tasks.plan_topology_file(here(), Path(options.file), options.model, options.target)
     if options.html:
-        with unwritable(Path(options.html), "--html"):
-            write_atomically(Path(options.html), page.page(plan))
-    emit(dumps(dump(plan)) if options.json else tasks.as_text(plan))
+        with explain_unwritable(Path(options.html), "--html"):
+            write_atomically(Path(options.html), page.render_topology_page(plan))
+    write_output(format_json(dump_record(plan)) if options.json else tasks.format_topology_plan(plan))
     if options.rehearse:
         sys.exit(tasks.report_rehearsal(here(), plan, Path(options.file), options.model))
 
@@ -104,9 +104,13 @@ def compare_topologies(options: DiffOptions) -> None:
     """Print what differs between the plans of two topologies."""
     from drydock.topology import plan_diff, tasks
 
-    plans = tasks.both(here(), Path(options.old), Path(options.new), options.model, options.target)
-    changes = plan_diff.compare(*plans)
-    emit(dumps([change._asdict() for change in changes]) if options.json else plan_diff.as_text(changes))
+    plans = tasks.plan_two_files(here(), Path(options.old), Path(options.new), options.model, options.target)
+    changes = plan_diff.compare_topology_plans(*plans)
+    write_output(
+        format_json([change._asdict() for change in changes])
+        if options.json
+        else plan_diff.format_plan_changes(changes)
+    )
 
 
 class RenderOptions(PlannedOptions, Json):
@@ -128,11 +132,11 @@ def render_topology(options: RenderOptions) -> None:
     from drydock.topology import render
 
     where = (Path(options.plan), options.format, Path(options.output), options.root)
-    written = render.write(here(), *where, model=options.model, target=options.target)
+    written = render.render_topology(here(), *where, model=options.model, target=options.target)
     if options.json:
-        emit(dumps({"wrote": [*map(str, written)]}))
+        write_output(format_json({"wrote": [*map(str, written)]}))
     else:
-        emit("".join(f"wrote {path}\n" for path in written))
+        write_output("".join(f"wrote {path}\n" for path in written))
 
 
 class StartOptions(FileOptions, SshOptions):
@@ -161,7 +165,11 @@ def start_topology(options: UpOptions) -> None:
 
     ssh = Ssh(options.user, options.ssh_key, options.known_hosts, become=options.become)
     what = (options.format, options.output, options.model, options.target, options.root, options.wait)
-    emit(verify.report(up.up(here(), Path(options.file), up.Options(*what, ssh)), json=options.json))
+    write_output(
+        verify.format_shown_answers(
+            up.start_topology(here(), Path(options.file), up.Options(*what, ssh)), json=options.json
+        )
+    )
 
 
 @Verb
@@ -171,7 +179,7 @@ def stop_topology(options: StartOptions) -> None:
     from drydock.topology.playbook.run import Ssh
 
     ssh = Ssh(options.user, options.ssh_key, options.known_hosts, become=options.become)
-    up.down(here(), Path(options.file), up.Options(options.format, options.output, ssh=ssh))
+    up.stop_topology(here(), Path(options.file), up.Options(options.format, options.output, ssh=ssh))
 
 
 class VerifyOptions(FileOptions, Json):
@@ -183,8 +191,8 @@ def verify_topology(options: VerifyOptions) -> None:
     """Ask a running topology: a right answer of every pair of prefill and decode, and of the router."""
     from drydock.topology import verify
 
-    answers = verify.verify(here(), Path(options.file), options.model, options.target)
-    emit(verify.report(answers, json=options.json))
+    answers = verify.verify_topology(here(), Path(options.file), options.model, options.target)
+    write_output(verify.format_shown_answers(answers, json=options.json))
 
 
 class CheckOptions(FileOptions, SshOptions, Json):
@@ -211,5 +219,5 @@ def check_topology(options: CheckOptions) -> None:
 
     ssh = Ssh(options.user, options.ssh_key, options.known_hosts, become=options.become)
     what = (options.format, options.model, options.target, options.root, ssh, options.namespace, options.fabric)
-    findings = tasks.check(here(), Path(options.file), tasks.CheckOptions(*what))
-    tasks.report(findings, options.junit, json=options.json)
+    findings = tasks.check_topology(here(), Path(options.file), tasks.CheckOptions(*what))
+    tasks.report_topology_check(findings, options.junit, json=options.json)

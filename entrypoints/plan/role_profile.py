@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.settings_precedence import cascade
+from entrypoints.core.settings_precedence import merge_setting_layers
 from entrypoints.request.roles import PLACEHOLDERS
 
 _NAME = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
@@ -31,7 +31,7 @@ def apply_role(profile: Mapping[str, Any], role: str) -> Mapping[str, Any]:
     stated = [(item["origin"], {item["setting"]: item}) for item in (*profile["settings"], *settings)]
     return {
         **profile,
-        "settings": [chosen.value for _, chosen in sorted(cascade(stated).items())],
+        "settings": [chosen.value for _, chosen in sorted(merge_setting_layers(stated).items())],
         "thresholds": {**profile["thresholds"], **own["thresholds"]},
         "role_files": {name: item["content"] for name, item in own["files"].items()},
     }

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from entrypoints.checks.findings import notice
+from entrypoints.checks.findings import make_notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice
 from entrypoints.model.read import ModelFacts
@@ -85,31 +85,31 @@ _SUGGESTED = 0.75
 
 
 def check_limits(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, settings: Settings
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags, settings: Settings
 ) -> tuple[Notice, ...]:
     """Return notices of what this vLLM may refuse. Raises REFUSED or USAGE for what it does refuse.
 
     `settings` are all settings of the plan by name, whoever chose them.
     """
     notices = []
-    found = (
-        *find_refusals(given.vllm, model, given, settings),
-        *_refused_stages(profile["vllm"], model, given, settings),
+    refusals = (
+        *find_refusals(user_flags.vllm, model, user_flags, settings),
+        *_refused_stages(profile["vllm"], model, user_flags, settings),
         *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
     )
-    for refusal in found:
-        if refusal.name in given.accepted:
-            notices.append(notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
-        elif (given.vllm.assumed and not refusal.is_of_release) or not refusal.certain:
-            origin = given.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
-            notices.append(notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
+    for refusal in refusals:
+        if refusal.name in user_flags.accepted:
+            notices.append(make_notice("PLAN-152", refusal.problem, refusal.expected, name=refusal.name))
+        elif (user_flags.vllm.assumed and not refusal.is_of_release) or not refusal.certain:
+            origin = user_flags.vllm.assumed or "of this vLLM alone, which falls back on the library transformers"
+            notices.append(make_notice("PLAN-150", refusal.problem, refusal.expected, origin=origin))
         else:
             message = f"{refusal.problem}: vLLM {profile['vllm']} would refuse it; expected {refusal.expected}"
-            raise EntrypointError(refusal.code, message, _hint(refusal, given.vllm))
-    return (*notices, *note_fallback(given.vllm, model, settings), *unknown_variables(given))
+            raise EntrypointError(refusal.code, message, _make_refusal_hint(refusal, user_flags.vllm))
+    return (*notices, *note_fallback(user_flags.vllm, model, settings), *unknown_variables(user_flags))
 
 
-def _hint(refusal: Refusal, lists: VllmLists) -> str:
+def _make_refusal_hint(refusal: Refusal, lists: VllmLists) -> str:
     """Return the rows that take it, if they are known: they are where the image was planned and not built."""
     overrule = f"{ACCEPT} {refusal.name} starts it all the same"
     if refusal.code == USAGE or refusal.is_misspelt:
@@ -122,7 +122,7 @@ def _hint(refusal: Refusal, lists: VllmLists) -> str:
     return f"./inv run --target auto --model MODEL --print names an image that takes it; {overrule}"
 
 
-def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield what the lists do not have. What is not known is not refused."""
     yield from _refused_architecture(lists, model, settings)
     yield from _missing_model_packages(lists, model, settings)
@@ -131,7 +131,7 @@ def find_refusals(lists: VllmLists, model: ModelFacts, given: UserFlags, setting
     yield from _refused_float16(lists, model, settings)
     yield from _refused_names(lists, settings)
     yield from _missing_packages(lists, model, settings)
-    for name, flag in given.flags.items():
+    for name, flag in user_flags.flags.items():
         yield from find_refused_value(lists.lists.get("flags", {}).get(name, ""), name, flag.value, flag.given)
 
 
@@ -181,7 +181,7 @@ def note_fallback(lists: VllmLists, model: ModelFacts, settings: Settings) -> It
         return
     implementation = settings.get(IMPLEMENTATION, "auto")
     if implementation == OF_TRANSFORMERS or (implementation == "auto" and not _find_class(model.architecture, names)):
-        yield notice("PLAN-153", model.architecture, "a class of vLLM's own", name=model.architecture)
+        yield make_notice("PLAN-153", model.architecture, "a class of vLLM's own", name=model.architecture)
 
 
 def _find_class(architecture: str, names: Collection[str]) -> str:
@@ -228,7 +228,7 @@ def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings)
         return
     if settings.get(REMOTE_CODE) and (model.remote_code or model.known_from):
         return
-    expected = f"a model type of transformers or vLLM: {_closest(model.model_type, of_transformers | of_vllm)}"
+    expected = f"a model type of transformers or vLLM: {_find_close_names(model.model_type, of_transformers | of_vllm)}"
     if model.known_from:  # a copy of a configuration does not say whether the model brings code
         expected = f"{REMOTE_CODE}, if the model brings code of its own; or {expected}"
     if model.remote_code:
@@ -252,10 +252,10 @@ def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Setting
     if names is None or not method or {method, *METHOD_NAMES.get(method, ())} & names:
         return
     origin = f"{QUANTIZATION} {method}" if stated else f"quantisation method {method}"
-    yield Refusal(method, origin, _closest(method, names))
+    yield Refusal(method, origin, _find_close_names(method, names))
 
 
-def _refused_stages(vllm: str, model: ModelFacts, given: UserFlags, settings: Settings) -> Iterator[Refusal]:
+def _refused_stages(vllm: str, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
     """Yield pipeline stages for a model whose own layers draft tokens, in versions that want stages of these too.
 
     Source: vLLM 0.16 to 0.29, config/speculative.py (create_draft_parallel_config takes the model's stages) and
@@ -263,7 +263,7 @@ def _refused_stages(vllm: str, model: ModelFacts, given: UserFlags, settings: Se
     """
     first = STAGED_DRAFTS.get(model.model_type, ONE_STAGE_FROM)
     stages = str(settings.get(PIPELINE, "1"))
-    if stages != "1" and DRAFTED_FROM <= parse_minor(vllm) < first and parse_drafting(given).own:
+    if stages != "1" and DRAFTED_FROM <= parse_minor(vllm) < first and parse_drafting(user_flags).own:
         problem = f"{PIPELINE} {stages} with {SPECULATION} of the model's own layers (MTP)"
         yield Refusal("mtp-stages", problem, f"one of the two, or vLLM {'.'.join(map(str, ONE_STAGE_FROM))} or later")
 
@@ -288,7 +288,7 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
             continue
         if option == EXECUTOR and "." in value:  # the path of a class of the user's
             continue
-        yield Refusal(value, f"{option} {value}", _closest(value, names), is_misspelt=_is_like(value, names))
+        yield Refusal(value, f"{option} {value}", _find_close_names(value, names), is_misspelt=_is_like(value, names))
     connectors = lists.names("connectors")
     if connectors is None:
         return
@@ -296,7 +296,7 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
         if connector not in connectors:
             problem = f"{KV_TRANSFER}: connector {connector}"
             is_misspelt = _is_like(connector, connectors)
-            yield Refusal(connector, problem, _closest(connector, connectors), is_misspelt=is_misspelt)
+            yield Refusal(connector, problem, _find_close_names(connector, connectors), is_misspelt=is_misspelt)
 
 
 def named_connectors(settings: Settings) -> tuple[str, ...]:
@@ -320,24 +320,26 @@ def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -
     packages = lists.names("packages")
     if packages is None:
         return
-    used = [(option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings]
-    used += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
+    options = [
+        (option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings
+    ]
+    options += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
     if QUANTIZATION not in settings and model.quantization:
-        used.append((QUANTIZATION, model.quantization))
-    for option, value in used:
-        needed = PACKAGES.get((option, value), ())
-        if needed and not packages.intersection(needed):
-            problem = f"{option} {value} requires the package {needed[0]}, which this image lacks"
-            yield Refusal(needed[0], problem, f"the package {' or '.join(needed)}")
+        options.append((QUANTIZATION, model.quantization))
+    for option, value in options:
+        distributions = PACKAGES.get((option, value), ())
+        if distributions and not packages.intersection(distributions):
+            problem = f"{option} {value} requires the package {distributions[0]}, which this image lacks"
+            yield Refusal(distributions[0], problem, f"the package {' or '.join(distributions)}")
 
 
-def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -> Iterator[Refusal]:
+def find_refused_value(takes: Any, name: str, value: str | bool, flag_text: str) -> Iterator[Refusal]:
     """Yield a value that the parser of the command line refuses, by what the flag takes."""
     if isinstance(value, bool) or not takes or value == "None":
         return
     expected = ""
     if isinstance(takes, list) and value not in takes:
-        expected = _closest(value, takes)
+        expected = _find_close_names(value, takes)
     elif takes == "json" and not _is_json(value):
         expected = 'JSON, such as {"image": 2}'
     elif takes == "switch":
@@ -347,7 +349,7 @@ def find_refused_value(takes: Any, name: str, value: str | bool, written: str) -
     elif takes == "int" and not re.fullmatch(r"[+-]?\d+(\.\d+)?[kKmMgGtT]?|auto", value):
         expected = "a whole number"
     if expected:
-        yield Refusal(name, f"{written}: invalid value", expected, USAGE)
+        yield Refusal(name, f"{flag_text}: invalid value", expected, USAGE)
 
 
 def find_flag_refusals(lists: VllmLists, name: str, value: str | bool, *, dotted: bool = False) -> Iterator[str]:
@@ -383,7 +385,7 @@ def _is_like(word: str, names: Collection[str]) -> bool:
     return bool(get_close_matches(word, names, 1, _SUGGESTED))
 
 
-def _closest(word: str, names: Collection[str]) -> str:
+def _find_close_names(word: str, names: Collection[str]) -> str:
     """Return the names that are like a word; all of them if they are few, or if none is like it."""
     few, several = 12, 60
     close = get_close_matches(word, sorted(names), n=3, cutoff=0.5) if len(names) > few else []
@@ -393,15 +395,15 @@ def _closest(word: str, names: Collection[str]) -> str:
     return f"one of {', '.join(ordered)}" if len(names) <= several else f"one of vLLM's {len(names)} names"
 
 
-def unknown_variables(given: UserFlags) -> Iterator[Notice]:
+def unknown_variables(user_flags: UserFlags) -> Iterator[Notice]:
     """Yield a notice for each variable VLLM_… that this vLLM does not read, as vLLM itself warns of it.
 
     Source: vllm/envs.py, validate_environ.
     """
-    names = given.vllm.names("variables")
-    if names is None or given.vllm.assumed:
+    names = user_flags.vllm.names("variables")
+    if names is None or user_flags.vllm.assumed:
         return
-    for name in sorted(given.env):
-        if name.startswith("VLLM_") and name not in names and name not in given.accepted:
+    for name in sorted(user_flags.env):
+        if name.startswith("VLLM_") and name not in names and name not in user_flags.accepted:
             close = [describe_successor(name)] if name in SUCCESSORS else get_close_matches(name, names, 1, _SUGGESTED)
-            yield notice("PLAN-151", name, close[0] if close else "a variable of vLLM's envs.py", name=name)
+            yield make_notice("PLAN-151", name, close[0] if close else "a variable of vLLM's envs.py", name=name)

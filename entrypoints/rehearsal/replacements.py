@@ -33,11 +33,11 @@ def give_cuda_devices(recorded: Mapping[str, Any]) -> None:
         "is_fully_connected": True,
         "device_count": recorded["devices"],
     }
-    methods = {name: _answering(answer) for name, answer in answers.items()}
+    methods = {name: _make_constant_method(answer) for name, answer in answers.items()}
     platforms.current_platform = type("RecordedCudaPlatform", (cuda.CudaPlatformBase,), methods)()
 
 
-def _answering(answer: Any) -> Any:
+def _make_constant_method(answer: Any) -> Any:
     """Return a class method that always returns the same."""
     return classmethod(lambda _, *__, **___: answer)
 
@@ -52,8 +52,8 @@ def give_processor(recorded: Mapping[str, Any]) -> None:
 
     torch.cpu._is_amx_tile_supported = lambda: bool(recorded["amx"])  # noqa: SLF001 - vLLM asks by this name
     platform = type(current_platform)
-    platform.get_cpu_architecture = _answering(CpuArchEnum[recorded["architecture"]])
-    platform.get_device_total_memory = _answering(recorded["memory"])
+    platform.get_cpu_architecture = _make_constant_method(CpuArchEnum[recorded["architecture"]])
+    platform.get_device_total_memory = _make_constant_method(recorded["memory"])
 
 
 def make_groups_fake() -> None:
@@ -74,7 +74,7 @@ def make_groups_fake() -> None:
     distributed.barrier = lambda *_, **__: None
     parallel_state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
     MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
-    type(current_platform).get_device_communicator_cls = _answering(_COMMUNICATOR)
+    type(current_platform).get_device_communicator_cls = _make_constant_method(_COMMUNICATOR)
 
 
 def inspect_here() -> None:

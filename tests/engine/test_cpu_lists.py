@@ -33,8 +33,8 @@ def imported(built: build.Built) -> dict[str, Any]:
     """Return what the vLLM of the image says after it was imported."""
     caches = {"NUMBA_CACHE_DIR": "/tmp", "HOME": "/tmp"}
     output = run_to_end(built.image, (PYTHON, "-c", PROGRAM), environment=caches)
-    said: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return said
+    report: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return report
 
 
 PROGRAM = Path(imported_lists.__file__).read_text()
@@ -90,8 +90,8 @@ def test_the_architectures_that_only_transformers_has_are_those_that_vllm_takes(
 
 
 def test_the_lists_of_the_locked_wheel_are_those_of_the_image(job: Job, recorded: dict[str, Any]) -> None:
-    known = find_lists(DRYDOCK, job.variant, job.lock, job.platform)
+    wheel_lists = find_lists(DRYDOCK, job.variant, job.lock, job.platform)
 
-    assert known is not None
-    assert known.assumed == ""
-    assert known.lists == recorded
+    assert wheel_lists is not None
+    assert wheel_lists.assumed == ""
+    assert wheel_lists.lists == recorded

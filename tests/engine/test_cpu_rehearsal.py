@@ -16,7 +16,7 @@ from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.run.engine import Here
 from drydock.topology import rehearsal
-from drydock.topology.tasks import planned
+from drydock.topology.tasks import plan_topology_file
 from tests.support.started_containers import run_container, start_container
 
 pytestmark = [pytest.mark.proves("cpu-vllm0.32", "packages"), pytest.mark.timeout(600)]
@@ -88,9 +88,9 @@ def test_vllm_takes_the_plan_of_a_small_model(built: build.Built, model: Path) -
 def test_vllm_takes_the_plan_of_a_topologys_node(built: build.Built, model: Path, tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_text(TOPOLOGY)
-    made = planned(DRYDOCK, file, str(model)).model_copy(update={"image": built.image})
+    made = plan_topology_file(DRYDOCK, file, str(model)).model_copy(update={"image": built.image})
 
-    answers = list(rehearsal.rehearse(DRYDOCK, made, file, str(model), Here(DRYDOCK)))
+    answers = list(rehearsal.rehearse_topology(DRYDOCK, made, file, str(model), Here(DRYDOCK)))
 
     assert [(answer.node, answer.rank, answer.outcome) for answer in answers] == [("one", 0, "constructed")]
 

@@ -67,15 +67,15 @@ def every() -> list[tuple[Account, list[Answer]]]:
 
 def counts(read: Sequence[tuple[Account, list[Answer]]]) -> str:
     """Return how many steps of each manual have which kind of answer."""
-    total = [answer for _, found in read for answer in found]
-    titles = [(f"[{account.title}](manuals/{stem(account.seed)}.md)", found) for account, found in read]
-    rows = ([title, *_numbers(found)] for title, found in [*titles, ("all", total)])
+    total = [answer for _, step_answers in read for answer in step_answers]
+    titles = [(f"[{account.title}](manuals/{stem(account.seed)}.md)", step_answers) for account, step_answers in read]
+    rows = ([title, *_numbers(step_answers)] for title, step_answers in [*titles, ("all", total)])
     return table(["manual", "steps", *VERDICTS], rows)
 
 
-def _numbers(found: list[Answer]) -> list[str]:
-    words = [answer.outcome.verdict for answer in found]
-    return [str(len(found)), *(str(words.count(verdict)) for verdict in VERDICTS)]
+def _numbers(step_answers: list[Answer]) -> list[str]:
+    words = [answer.outcome.verdict for answer in step_answers]
+    return [str(len(step_answers)), *(str(words.count(verdict)) for verdict in VERDICTS)]
 
 
 def stem(seed: str) -> str:
@@ -83,20 +83,20 @@ def stem(seed: str) -> str:
     return PurePath(seed).stem
 
 
-def steps_text(account: Account, found: list[Answer]) -> str:
+def steps_text(account: Account, step_answers: list[Answer]) -> str:
     """Return a manual's steps by its headings, each with what takes its place; a page or heading is linked once."""
     linked: set[str] = set()
     parts = (
-        f"\n### {cell(section.title)}\n\n{_section(account, [a for a in found if a.section is section], linked)}"
+        f"\n### {cell(section.title)}\n\n{_section(account, [a for a in step_answers if a.section is section], linked)}"
         for section in account.sections
         if section.steps
     )
     return "".join(parts)
 
 
-def _section(account: Account, found: list[Answer], linked: set[str]) -> str:
+def _section(account: Account, step_answers: list[Answer], linked: set[str]) -> str:
     """Return an item for each command, with the steps that follow each other and have the same command."""
-    return "".join(_item(account, list(steps), linked) for _, steps in groupby(found, _alike))
+    return "".join(_item(account, list(steps), linked) for _, steps in groupby(step_answers, _alike))
 
 
 def _alike(answer: Answer) -> tuple[object, ...]:
@@ -117,19 +117,19 @@ def _item(account: Account, alike: list[Answer], linked: set[str]) -> str:
     if len(alike) == 1:
         answer = alike[0]
         return f"- **{answer.step.lines}** {cell(answer.step.what)}{_instead(answer, linked)}{_otherwise(answer)}\n"
-    own = (f"    - **{each.step.lines}** {cell(each.step.what)}{_otherwise(each)}\n" for each in alike)
-    return f"- {_instead(alike[0], linked).removeprefix(': ')}\n{''.join(own)}"
+    step_lines = (f"    - **{answer.step.lines}** {cell(answer.step.what)}{_otherwise(answer)}\n" for answer in alike)
+    return f"- {_instead(alike[0], linked).removeprefix(': ')}\n{''.join(step_lines)}"
 
 
 def _instead(answer: Answer, linked: set[str]) -> str:
     """Return the commands in place of a step, with links to a page, and the comparison of settings."""
     step = answer.step
-    found = {step.page: link(step.page), step.go: f"<{step.go}>"}
-    links = ", ".join(text for to, text in found.items() if to and to not in linked)
-    linked.update(found)
+    references = {step.page: link(step.page), step.go: f"<{step.go}>"}
+    links = ", ".join(text for to, text in references.items() if to and to not in linked)
+    linked.update(references)
     commands = ", ".join(map(code, dict.fromkeys(answer.commands)))
-    found = " ".join(filter(None, (commands, f"({links})" if links else "")))
-    return "; ".join(filter(None, (f": {found}" if found else "", *map(_comparison, answer.parts))))
+    references = " ".join(filter(None, (commands, f"({links})" if links else "")))
+    return "; ".join(filter(None, (f": {references}" if references else "", *map(_comparison, answer.parts))))
 
 
 def _otherwise(answer: Answer) -> str:
@@ -152,8 +152,10 @@ def _comparison(part: Part) -> str:
     """Return on which machine a command is compared, and how many of its settings are the same or passed on."""
     row, kinds = part.row, [line.verdict for line in part.lines]
     machine = f" on {_machine(row.host, row.devices)}" if isinstance(row, Serve) else ""
-    shown = row.request if isinstance(row, Serve) else ()
-    yours = ", ".join(code(line.setting) for line in part.lines if line.verdict == YOURS and line.setting not in shown)
+    request_settings = row.request if isinstance(row, Serve) else ()
+    yours = ", ".join(
+        code(line.setting) for line in part.lines if line.verdict == YOURS and line.setting not in request_settings
+    )
     return f"{kinds.count(SAME)} of {len(kinds)} the same{machine}{f', yours: {yours}' if yours else ''}"
 
 

@@ -76,9 +76,9 @@ What takes the place of each step of the manual ([how to read it](../manuals.md#
 def pages() -> dict[Path, str]:
     """Return every page with its text."""
     read = steps.every()
-    own = {account.seed: (account, answers) for account, answers in read}
+    accounts_by_seed = {account.seed: (account, answers) for account, answers in read}
     of_manuals = {
-        REFERENCE / "manuals" / f"{stem(manual.seed)}.md": page(parts, *own[manual.seed])
+        REFERENCE / "manuals" / f"{stem(manual.seed)}.md": page(parts, *accounts_by_seed[manual.seed])
         for manual, parts in compared()
     }
     return {REFERENCE / "manuals.md": index(read)} | of_manuals
@@ -87,8 +87,8 @@ def pages() -> dict[Path, str]:
 def index(read: Sequence[tuple[Account, list[Answer]]]) -> str:
     """Return the page that leads to the manuals."""
     lines = {manual.title: [line for part in parts for line in part.lines] for manual, parts in compared()}
-    lines["all"] = [line for own in lines.values() for line in own]
-    rows = ([title, *_numbers(own)] for title, own in lines.items())
+    lines["all"] = [line for manual_lines in lines.values() for line in manual_lines]
+    rows = ([title, *_numbers(manual_lines)] for title, manual_lines in lines.items())
     settings = table(["manual", "settings", SAME, YOURS, BETTER], rows)
     return _INDEX.format(manuals=len(read), steps=steps.counts(read), settings=settings)
 
@@ -112,7 +112,9 @@ def _like(account: Account) -> str:
     """Return which other manual steps refer to, and what else its targets are called here."""
     if account.like is None:
         return ""
-    targets = ", ".join(f"`{other}` is `{own}` here" for other, own in account.like.targets.items())
+    targets = ", ".join(
+        f"`{their_target}` is `{our_target}` here" for their_target, our_target in account.like.targets.items()
+    )
     return f"\nSteps that refer to lines are as in {_manual(account.like.seed)}{f'; {targets}' if targets else ''}.\n"
 
 
@@ -131,16 +133,16 @@ def _different(parts: Sequence[Part], account: Account) -> str:
 
     Lines that the page of the manual has that this one is like are not repeated.
     """
-    rows, known = _rows(parts), _rows(_like_parts(account))
+    rows, like_rows = _rows(parts), _rows(_like_parts(account))
     lines = [
         [name, _once(values), ours, why, _once(where)]
         for (name, ours, why), (values, where) in rows.items()
-        if {*values} - {*known.get((name, ours, why), ([], []))[0]}
+        if {*values} - {*like_rows.get((name, ours, why), ([], []))[0]}
     ]
-    found = table(["setting", "manual", "drydock", "reason", "lines"], lines)
+    table_text = table(["setting", "manual", "drydock", "reason", "lines"], lines)
     if account.like is None:
-        return found
-    return f"{found}\n{len(rows) - len(lines)} others are as in {_manual(account.like.seed)}.\n"
+        return table_text
+    return f"{table_text}\n{len(rows) - len(lines)} others are as in {_manual(account.like.seed)}.\n"
 
 
 def _rows(parts: Sequence[Part]) -> dict[tuple[str, str, str], tuple[list[str], list[str]]]:
@@ -151,9 +153,9 @@ def _rows(parts: Sequence[Part]) -> dict[tuple[str, str, str], tuple[list[str], 
             if line.verdict == BETTER:
                 ours = code(line.ours) if line.ours else "not set"
                 theirs = "" if line.theirs == line.setting else code(line.theirs)
-                found = rows.setdefault((code(line.setting), ours, _reason(part, line)), ([], []))
-                found[0].append(theirs)
-                found[1].append(part.row.lines)
+                entry = rows.setdefault((code(line.setting), ours, _reason(part, line)), ([], []))
+                entry[0].append(theirs)
+                entry[1].append(part.row.lines)
     return rows
 
 
@@ -162,10 +164,10 @@ def _once(texts: Sequence[str]) -> str:
 
 
 def _reason(part: Part, line: Line) -> str:
-    found = part.row.better.get(line.setting)
-    where = found.stated_in if found else ""
-    shown = link(where) if where.startswith("docs/") else f"`{where}`"
-    return cell(line.because) + (f" ({shown})" if where else "")
+    improvement = part.row.better.get(line.setting)
+    where = improvement.stated_in if improvement else ""
+    source = link(where) if where.startswith("docs/") else f"`{where}`"
+    return cell(line.because) + (f" ({source})" if where else "")
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ import yaml
 
 import tasks
 from drydock.build import buildx, render
-from drydock.config.matrix import find
+from drydock.config.matrix import find_variant
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import DrydockError
 from drydock.engine import daemon
@@ -52,7 +52,7 @@ from entrypoints.cli import fabricverb
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
 from entrypoints.request.arguments import parse_arguments
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.manuals import steps
 from tests.manuals.steps import Account, Machine, Step
 from tests.support import topologies
@@ -167,7 +167,7 @@ def _task(words: Sequence[str], env: Mapping[str, str] = {}, folder: Path | None
         os.environ.update(env)
         os.chdir(folder or ROOT)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            cli.run(tasks.COMMANDS, words)
+            cli.run_command_line(tasks.COMMANDS, words)
     except SystemExit as end:
         code = end.code or 0
     finally:
@@ -248,7 +248,7 @@ def _docker_words(own: Sequence[str]) -> list[str]:
 
 def _built(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Return what the image of a row is made of; its options must be the row's."""
-    variant = find(expect.VARIANTS, place.target)
+    variant = find_variant(expect.VARIANTS, place.target)
     options = [pair for pair in pairwise(own) if pair[0] in ("--context", "--supplied", "--platform")]
     for option, value in options:
         if option == "--platform" and value not in variant.platforms:
@@ -258,7 +258,7 @@ def _built(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # no
         if option == "--context":
             name, _, source = value.partition("=")
             given = source if "://" in source else str(ROOT)
-            overrides.resolve(variant, _lock(variant).platforms[variant.platforms[0]], {name: given})
+            overrides.resolve_contexts(variant, _lock(variant).platforms[variant.platforms[0]], {name: given})
     return Done(made_of(variant.id))
 
 
@@ -267,22 +267,22 @@ def _lacks_wheels(variant: Variant) -> bool:
 
 
 def _lock(variant: Variant) -> Any:
-    return lockfile.read_lock(lockfile.path_of(DRYDOCK, variant.id))
+    return lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id))
 
 
 @cache
 def made_of(row: str) -> str:
     """Return the Dockerfile, the pinned inputs, what they were chosen from, and the settings of a row, as text."""
-    variant = find(expect.VARIANTS, row)
+    variant = find_variant(expect.VARIANTS, row)
     pins = [
         f"{item['name']} {item.get('version') or item.get('url') or item.get('repository', '')} {item.get('commit')}"
-        for item in _named(json.loads(lockfile.path_of(DRYDOCK, variant.id).read_text()))
+        for item in _named(json.loads(lockfile.path_of_lock(DRYDOCK, variant.id).read_text()))
     ]
     base = getattr(variant.base, "reference", variant.base.kind)
     settings = [f"{item['setting']}={item['value']}" for item in expect.profile_in(row)["settings"]]
     head = f"{variant.id} {variant.stack} vllm {variant.vllm.version} base {base} {' '.join(variant.platforms)}"
-    asked = json.dumps(lockfile.inputs(variant))
-    return "\n".join((head, render.dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings, asked))
+    asked = json.dumps(lockfile.collect_lock_inputs(variant))
+    return "\n".join((head, render.render_dockerfile(DRYDOCK, variant), *dict.fromkeys(pins), *settings, asked))
 
 
 def _named(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -303,7 +303,7 @@ def _named(value: Any) -> Iterator[Mapping[str, Any]]:
 @cache
 def _entrypoint(row: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """Return how the entrypoint of a row is started here, without its words."""
-    argv, env = entrypoint.argv_of(DRYDOCK, find(expect.VARIANTS, row), (), SHELL)
+    argv, env = entrypoint.argv_of(DRYDOCK, find_variant(expect.VARIANTS, row), (), SHELL)
     return tuple(argv), env
 
 
@@ -314,7 +314,7 @@ def _inside(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # n
 def _image(place: Place, words: Sequence[str], env: Mapping[str, str] = {}) -> Done:
     """Run a verb of an image on a recorded host; `serve` and `warm` are planned."""
     parsed = parse_arguments(tuple(words))
-    variant = find(expect.VARIANTS, place.target)
+    variant = find_variant(expect.VARIANTS, place.target)
     if parsed.verb in ("exec", "convert", "bench", "fabric") or "--help=all" in words:
         return _started_inside(place, variant, words, parsed.verb)
     if parsed.verb in ("serve", "warm", "plan"):
@@ -376,7 +376,7 @@ def _planned(variant: Variant, words: Sequence[str], host: str, env: Mapping[str
 def _given(words: Sequence[str]) -> dict[str, str]:
     """Return vLLM's own flags among the words, with their values as text."""
     parsed = parse_arguments(("plan", *words))
-    flags = parse_given(parsed.vllm, {}).flags
+    flags = parse_user_flags(parsed.vllm, {}).flags
     values = {name: "true" if flag.value is True else str(flag.value) for name, flag in flags.items()}
     return {name: value for name, value in values.items() if name != "--model"}
 
@@ -456,7 +456,7 @@ def _measured(place: Place, image: Mapping[str, str]) -> Done:
     programs["value"] = [f"{text.partition('=')[0]}={python}" for text in programs["value"]]
     facts, out = expect.read(place.host, profile), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        code = fabricverb.run(parse_arguments(("fabric",)), {**image}, profile, facts, print)
+        code = fabricverb.run_fabric(parse_arguments(("fabric",)), {**image}, profile, facts, print)
     return Done(out.getvalue(), f"exit code {code}" if code else "")
 
 
@@ -524,7 +524,9 @@ def _answering(answers: bool) -> Iterator[None]:
     servers.routes = DECODE
     with pytest.MonkeyPatch.context() as patch:
         if answers:
-            patch.setattr(known_answer, "ask", lambda url, question=None, *_, **__: servers(_as_router(url), question))
+            patch.setattr(
+                known_answer, "ask_server", lambda url, question=None, *_, **__: servers(_as_router(url), question)
+            )
             patch.setattr(known_answer, "COUNTED", 0.0)
         yield
 
@@ -577,7 +579,7 @@ def _any(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa
 
 def _engine(place: Place, own: Sequence[str], rest: Sequence[str]) -> Done:  # noqa: ARG001 - as the others
     """Return how images are built, and what the engine's own configuration must have; no engine is started."""
-    command = buildx._command({"target": {}}, None, no_cache=False)
+    command = buildx._make_bake_command({"target": {}}, None, no_cache=False)
     return Done(f"{shlex.join(command)}\n{json.dumps(daemon.SNAPSHOTTER)}")
 
 

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from drydock.config.matrix import find
+from drydock.config.matrix import find_variant
 from drydock.config.project import DRYDOCK
 from drydock.lock import lockfile, vllm_lists
 from tests.manuals import account, compare, runs, steps
@@ -38,8 +38,8 @@ OF_THE_PLUGIN = {"gcu3.4-vllm0.8": {"--quantization-param-path"}}
 
 def known_flags(target: str) -> frozenset[str]:
     """Return the options of a row's vLLM; empty if its list is only known once its image is built."""
-    variant = find(expect.VARIANTS, target)
-    lock = lockfile.read_previous(lockfile.path_of(DRYDOCK, variant.id))
+    variant = find_variant(expect.VARIANTS, target)
+    lock = lockfile.read_previous(lockfile.path_of_lock(DRYDOCK, variant.id))
     lists = vllm_lists.find_lists(DRYDOCK, variant, lock, variant.platforms[0])
     flags = lists.lists.get("flags", lists.lists.get("flags_of_release", {})) if lists else {}
     return frozenset(flags)

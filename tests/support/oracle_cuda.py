@@ -17,12 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.engine.run_container import run_to_end
 from drydock.inputs.store import default_store
-from drydock.lock.lockfile import path_of, read_lock
+from drydock.lock.lockfile import path_of_lock, read_lock
 from drydock.lock.vllm_lists import locked_vllm
 from tests.support.oracle import PYTHON, WITHOUT_TOWERS, Split, _question
 from tests.support.planned import configurations
@@ -48,8 +48,8 @@ SCHEMA = re.compile(
 
 def unpack(folder: Path) -> None:
     """Unpack the Python code of the locked wheel into vllm/, and the schemas of its operators into operators/."""
-    lock = read_lock(path_of(DRYDOCK, find(read_matrix(DRYDOCK), ROW).id))
-    wheel = locked_vllm(find(read_matrix(DRYDOCK), ROW), lock)["linux/amd64"]
+    lock = read_lock(path_of_lock(DRYDOCK, find_variant(read_matrix(DRYDOCK), ROW).id))
+    wheel = locked_vllm(find_variant(read_matrix(DRYDOCK), ROW), lock)["linux/amd64"]
     with zipfile.ZipFile(default_store().path(wheel.sha256)) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if not name.endswith(".so")])
         schemas = {name: sorted(_schemas(archive.read(path))) for name, path in EXTENSIONS.items()}

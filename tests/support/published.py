@@ -90,7 +90,7 @@ class Comparison(NamedTuple):
         """Tell whether ours is what this publication recommends, or another one for the same model, machine and aim."""
         return self.is_of(self.record) or self.other is not None
 
-    def is_of(self, said: Record) -> bool:
+    def is_of(self, record: Record) -> bool:
         """Tell whether ranks and engines are the same, and expert parallelism where the source names it.
 
         Where a server runs one engine, the further servers that the plan names count as engines.
@@ -98,9 +98,9 @@ class Comparison(NamedTuple):
         ours = self.ours
         if ours is None:
             return False
-        engines = ours.data + ours.idle // ours.tensor if said.data > 1 else ours.data
-        same = (ours.tensor, ours.pipeline, engines) == (said.tensor, said.pipeline, said.data)
-        return same and said.experts in (None, ours.experts)
+        engines = ours.data + ours.idle // ours.tensor if record.data > 1 else ours.data
+        same = (ours.tensor, ours.pipeline, engines) == (record.tensor, record.pipeline, record.data)
+        return same and record.experts in (None, ours.experts)
 
     @property
     def same_tensor(self) -> bool:
@@ -128,7 +128,7 @@ def _other(item: Comparison, compared: list[Comparison]) -> Record | None:
     """Return another publication for the same model, machine and aim that recommends ours, if this one does not."""
     if item.is_of(item.record):
         return None
-    alike = (each.record for each in compared if each.record.question == item.record.question)
+    alike = (comparison.record for comparison in compared if comparison.record.question == item.record.question)
     return next((record for record in alike if item.is_of(record)), None)
 
 
@@ -185,8 +185,8 @@ def _figures(items: list[Comparison]) -> list[str]:
     return [in_all, very, on_one, on_several, _of(items, [item.same_tensor for item in items])]
 
 
-def _of(items: list[Comparison], held: list[bool]) -> str:
-    return f"{sum(held)} of {len(items)} ({sum(held) / len(items):.0%})" if items else ""
+def _of(items: list[Comparison], verdicts: list[bool]) -> str:
+    return f"{sum(verdicts)} of {len(items)} ({sum(verdicts) / len(items):.0%})" if items else ""
 
 
 def disagreements(folder: Path = HERE, name: str = "") -> str:
@@ -198,9 +198,9 @@ def disagreements(folder: Path = HERE, name: str = "") -> str:
 
 def _line(item: Comparison) -> str:
     record, ours = item.record, item.ours.short() if item.ours else REFUSED
-    asked = f" [{record.asked}]" if record.asked else ""
+    suffix = f" [{record.asked}]" if record.asked else ""
     explained = f"\n    differs: {record.differs}" if record.differs else ""
-    head = f"{record.title} on {record.on}{asked}: published {record.short}, ours {ours}"
+    head = f"{record.title} on {record.on}{suffix}: published {record.short}, ours {ours}"
     return f"{head}\n    because: {item.because}\n    source: {record.source}{explained}"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, partial
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.text import counted
-from entrypoints.decide.parallelism.candidates import candidates, with_users_numbers
+from entrypoints.core.text import format_count
+from entrypoints.decide.parallelism.candidates import list_split_candidates, with_users_numbers
 from entrypoints.decide.parallelism.fit_input import FitCase
 from entrypoints.decide.parallelism.hosts import check_ways
 from entrypoints.decide.parallelism.rules import Rules, Space, Split
@@ -57,7 +57,7 @@ def possible_splits(case: FitCase) -> tuple[Split, ...]:
 def _on_one_host(case: FitCase) -> list[Split]:
     """Return the possible splits of one host. Raises HOST if there is none."""
     allowed = _sizes_on_one_host(case.model, case.rules, case.space)
-    possible = [_reduced(case, split) for split in candidates(case) if split.tensor in allowed]
+    possible = [_reduce_engines(case, split) for split in list_split_candidates(case) if split.tensor in allowed]
     if not possible:
         raise _too_few(case.rules, case.space)
     return possible
@@ -67,11 +67,11 @@ def _sizes_on_one_host(model: ModelFacts, rules: Rules, space: Space) -> tuple[i
     """Return the possible tensor-parallel sizes, in whole chips; the user's is checked already."""
     if space.tensor or space.needs_more_hosts:
         return (space.tensor or 1,)
-    possible = sizes(model, rules, space.most, space.experts)
+    possible = list_tensor_sizes(model, rules, space.most, space.experts)
     return tuple(size for size in possible if size % rules.chip == 0) or possible
 
 
-def _reduced(case: FitCase, split: Split) -> Split:
+def _reduce_engines(case: FitCase, split: Split) -> Split:
     """Return the split with as many of its engines as can hold the experts, unless the user set their number."""
     model, rules, space = case.model, case.rules, case.space
     if space.data or split.data == 1:
@@ -88,7 +88,7 @@ def _too_few(rules: Rules, space: Space) -> EntrypointError:
     stages = f" with {space.pipeline} pipeline stages" if space.pipeline else ""
     supported = ", ".join(map(str, rules.sizes)) or "1"
     verb = "is" if space.most == 1 else "are"
-    available = f"{counted(space.most, 'device')} {verb} available"
+    available = f"{format_count(space.most, 'device')} {verb} available"
     message = f"the runtime supports tensor-parallel sizes {supported}{stages}: {available}"
     return EntrypointError(HOST, message, "give the container more devices, or lower -pp and -dp")
 
@@ -99,11 +99,11 @@ def _over_hosts(case: FitCase) -> list[Split]:
     check_ways(case.rules.ways, space.hosts)
     possible = [split for split in _usual_over_hosts(case) if _has_users_numbers(split, space)]
     if not possible and (space.tensor or space.pipeline or space.engines):
-        allowed = sizes(case.model, case.rules, space.devices * space.hosts, space.experts)
+        allowed = list_tensor_sizes(case.model, case.rules, space.devices * space.hosts, space.experts)
         possible = [split for split in with_users_numbers(space) if space.tensor or split.tensor in allowed]
     if not possible:
-        each, total = counted(space.devices, "device"), space.devices * space.hosts
-        message = f"no parallelism uses {each} on each of {space.hosts} hosts ({total} in all)"
+        per_host, total = format_count(space.devices, "device"), space.devices * space.hosts
+        message = f"no parallelism uses {per_host} on each of {space.hosts} hosts ({total} in all)"
         raise EntrypointError(HOST, message, "leave out -tp, -pp and -dp, or change the number of hosts")
     return possible
 
@@ -111,9 +111,9 @@ def _over_hosts(case: FitCase) -> list[Split]:
 def _usual_over_hosts(case: FitCase) -> Iterator[Split]:
     """Yield the possible splits over hosts; of tensor parallelism over the same hosts only the widest."""
     space = case.space
-    inside = sizes(case.model, case.rules, min(space.devices, space.wide), space.experts)
+    inside = list_tensor_sizes(case.model, case.rules, min(space.devices, space.wide), space.experts)
     widest = cache(partial(_widest_over, case))
-    for split in candidates(case):
+    for split in list_split_candidates(case):
         is_inside = space.span(split) == 1 or split.pipeline > 1
         possible = split.tensor in inside if is_inside else split.tensor == widest(space.span(split))
         if possible and not _cuts_experts_of_engines(case, split):
@@ -123,11 +123,11 @@ def _usual_over_hosts(case: FitCase) -> Iterator[Split]:
 def _widest_over(case: FitCase, span: int) -> int:
     """Return the widest possible group over so many hosts with equally many devices of each; 0 if there is none."""
     rules, space = case.rules, case.space
-    possible = sizes(case.model, _scaled(rules, span), span * space.devices, space.experts)
+    possible = list_tensor_sizes(case.model, _scale_sizes(rules, span), span * space.devices, space.experts)
     return max((size for size in possible if size % span == 0), default=0)
 
 
-def _scaled(rules: Rules, span: int) -> Rules:
+def _scale_sizes(rules: Rules, span: int) -> Rules:
     """Return the rules for groups over so many hosts: the runtime's sizes are of one host."""
     return rules._replace(sizes=tuple(span * size for size in rules.sizes))
 
@@ -135,8 +135,8 @@ def _scaled(rules: Rules, span: int) -> Rules:
 def _has_users_numbers(split: Split, space: Space) -> bool:
     """Return whether a split keeps what the user set."""
     user = (space.tensor, space.pipeline, space.data, space.engines)
-    own = (split.tensor, split.pipeline, split.data, split.engines)
-    return all(number in (None, size) for number, size in zip(user, own, strict=True))
+    numbers = (split.tensor, split.pipeline, split.data, split.engines)
+    return all(number in (None, size) for number, size in zip(user, numbers, strict=True))
 
 
 def _check_fixed(case: FitCase) -> None:
@@ -146,19 +146,21 @@ def _check_fixed(case: FitCase) -> None:
     split, engines = space.fixed, space.engines or 1
     on_all = split.world * engines
     if space.hosts > 1 and on_all > space.devices * space.hosts:
-        message = f"{split.as_flags()} needs {counted(on_all, 'device')}, {space.hosts} hosts have"
+        message = f"{split.as_flags()} needs {format_count(on_all, 'device')}, {space.hosts} hosts have"
         raise EntrypointError(USAGE, f"{message} {space.devices * space.hosts}", f"lower it, or raise {NODES}")
     here = split.world * split.data
     if here > space.devices and not space.nodes:
         hint = f"lower {split.as_flags()}, or set {EXECUTOR} ray or {NODES} for several hosts"
-        message = f"{split.as_flags()} needs {counted(here, 'device')}, available: {space.devices}"
+        message = f"{split.as_flags()} needs {format_count(here, 'device')}, available: {space.devices}"
         raise EntrypointError(USAGE, message, hint)
-    across = _scaled(rules, space.hosts) if split.tensor > space.devices else rules
+    across = _scale_sizes(rules, space.hosts) if split.tensor > space.devices else rules
     wrong = impossible_size(model, across, split.tensor, space.experts) if space.tensor else None
     if wrong:
         raise wrong
-    if rules.context > 1 and not (space.tensor or sizes(model, rules, space.devices * space.hosts, space.experts)):
-        why = obstacle(model, rules, max(space.devices * space.hosts, 2), space.experts)
+    if rules.context > 1 and not (
+        space.tensor or list_tensor_sizes(model, rules, space.devices * space.hosts, space.experts)
+    ):
+        why = find_tensor_obstacle(model, rules, max(space.devices * space.hosts, 2), space.experts)
         raise EntrypointError(USAGE, why, f"lower {CONTEXT}, or leave it out")
     cut = expert_obstacle(model, rules, engines * split.tensor, space.experts)
     if cut and space.engines:
@@ -179,7 +181,7 @@ def check_experts(model: ModelFacts, experts: bool | None) -> None:
 # --- sizes ----------------------------------------------------------------------------------------------------------
 
 
-def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
+def find_tensor_obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
     """Return why tensor parallelism over this number of ranks is impossible; empty if it is possible."""
     geometry = model.geometry
     if rules.sizes and tensor not in rules.sizes:
@@ -193,29 +195,29 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
     if heads:
         return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
-    cut = _cut(attention, tensor, model.group, "the attention's width")
+    cut = _find_cut_obstacle(attention, tensor, model.group, "the attention's width")
     cut = cut or ("" if rules.own_classes else _class_obstacle(model, geometry, rules, tensor))
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
-    return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+    return cut or _find_cut_obstacle(geometry.intermediate, tensor, model.group, "the feed-forward width")
 
 
-def sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
+def list_tensor_sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
     """Return every possible tensor-parallel size, ascending; only powers of two if the number of heads is unknown."""
     numbers: Iterable[int] = range(1, most + 1)
     if model.geometry is None:
         numbers = (number for number in numbers if number & (number - 1) == 0)
-    return tuple(number for number in numbers if not obstacle(model, rules, number, experts))
+    return tuple(number for number in numbers if not find_tensor_obstacle(model, rules, number, experts))
 
 
 def impossible_size(
     model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None
 ) -> EntrypointError | None:
     """Return the USAGE error for a size that the user set, with the nearest possible sizes; None if it is possible."""
-    why = obstacle(model, rules, tensor, experts)
+    why = find_tensor_obstacle(model, rules, tensor, experts)
     if not why:
         return None
-    near = sizes(model, rules, min(max(2 * tensor, *rules.sizes, 1), _MOST_RANKS), experts)
+    near = list_tensor_sizes(model, rules, min(max(2 * tensor, *rules.sizes, 1), _MOST_RANKS), experts)
     below, above = [size for size in near if size < tensor], [size for size in near if size > tensor]
     nearest = [*below[-1:], *above[:1]]
     hint = "possible: " + (" or ".join(f"-tp {size}" for size in nearest) or "no size close to it")
@@ -227,14 +229,14 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     heads, kv_heads = geometry.heads, geometry.kv_heads
     if not rules.pads_heads and not geometry.divides(tensor):
         return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
-    each = heads // tensor
-    if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
+    per_rank = heads // tensor
+    if geometry.latent and not geometry.sparse and rules.latent_heads and per_rank not in rules.latent_heads:
         supported = ", ".join(map(str, rules.latent_heads))
-        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
+        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {per_rank}"
     if geometry.latent and not geometry.sparse and 0 < rules.latent_ranks < tensor:
         return f"ranks do not divide the cache of latent attention, and more than {rules.latent_ranks} only repeat it"
     grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
-    if grouped and each <= geometry.kv_heads_of_rank(tensor):
+    if grouped and per_rank <= geometry.kv_heads_of_rank(tensor):
         return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
     return ""
 
@@ -301,7 +303,7 @@ def _matrix_obstacle(model: ModelFacts, tensor: int) -> str:
         if matrix.experts or matrix.names[0] == STATE_INPUTS or not divided:
             continue
         width = matrix.outputs if along_outputs else matrix.inputs
-        cut = _cut(width, tensor, 0 if matrix.plain else model.group, f"the width of {matrix.names[0]}")
+        cut = _find_cut_obstacle(width, tensor, 0 if matrix.plain else model.group, f"the width of {matrix.names[0]}")
         if cut:
             return cut
     return ""
@@ -340,7 +342,7 @@ def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool |
     whole = experts if experts is not None else keeps_experts_whole(model, rules, ranks)
     if whole or not model.geometry or not model.geometry.experts:
         return ""
-    cut = _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+    cut = _find_cut_obstacle(model.geometry.expert_width, ranks, model.group, "an expert's width")
     return cut or _lanes_obstacle(model.geometry, rules, ranks)
 
 
@@ -352,7 +354,7 @@ def _lanes_obstacle(geometry: Geometry, rules: Rules, ranks: int) -> str:
     return f"a split of an expert's width of {width} over {ranks} ranks leaves no multiple of {lanes} for the kernel"
 
 
-def _cut(width: int, ranks: int, group: int, what: str) -> str:
+def _find_cut_obstacle(width: int, ranks: int, group: int, what: str) -> str:
     if not width or width % (ranks * max(1, group)) == 0:
         return ""
     if width % ranks:
@@ -385,10 +387,12 @@ def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     geometry = model.geometry
     if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
-    needed = bool(_cut(geometry.expert_width, ranks, model.group, "")) or bool(_lanes_obstacle(geometry, rules, ranks))
+    is_cut = bool(_find_cut_obstacle(geometry.expert_width, ranks, model.group, "")) or bool(
+        _lanes_obstacle(geometry, rules, ranks)
+    )
     if rules.expert == "many" and model.quantization not in _SLICED:
-        return needed or geometry.experts >= _EACH * ranks
-    return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
+        return is_cut or geometry.experts >= _EACH * ranks
+    return rules.expert == "tp" or (rules.expert in ("needed", "many") and is_cut)
 
 
 def with_slices(case: FitCase, possible: tuple[Split, ...]) -> tuple[Split, ...]:
@@ -407,10 +411,10 @@ def experts_because(model: ModelFacts, rules: Rules, ranks: int) -> str:
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(
+    cut = _find_cut_obstacle(geometry.expert_width, ranks, model.group, "an expert's width") or _lanes_obstacle(
         geometry, rules, ranks
     )
-    each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
+    whole_experts = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
     if cut:
-        return f"{cut}; therefore {each}"
-    return f"{each}; its matrices are larger than with every expert split into {ranks} slices"
+        return f"{cut}; therefore {whole_experts}"
+    return f"{whole_experts}; its matrices are larger than with every expert split into {ranks} slices"

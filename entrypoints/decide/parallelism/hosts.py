@@ -48,10 +48,10 @@ def read_reach(thresholds: Thresholds) -> Reach:
     return Reach(**{name.removeprefix("hosts_"): value for name, value in stated.items()})
 
 
-def reach(thresholds: Thresholds) -> dict[str, Any]:
+def make_reach_fields(thresholds: Thresholds) -> dict[str, Any]:
     """Return the fields of Rules about several hosts."""
-    found = read_reach(thresholds)
-    return {"ways": found.ways, "link": found.link}
+    reach_of_stack = read_reach(thresholds)
+    return {"ways": reach_of_stack.ways, "link": reach_of_stack.link}
 
 
 def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
@@ -68,9 +68,9 @@ def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
     return usual or (RDMA if facts.kernel.get("rdma_devices") else "")
 
 
-def count_hosts(given: UserFlags) -> int:
+def count_hosts(user_flags: UserFlags) -> int:
     """Return the number of hosts that the user gives, 1 by default. Raises USAGE."""
-    return given.number(NODES) or 1
+    return user_flags.number(NODES) or 1
 
 
 def check_ways(ways: tuple[str, ...], hosts: int) -> None:
@@ -82,10 +82,10 @@ def check_ways(ways: tuple[str, ...], hosts: int) -> None:
 
 def describe_link(between: str) -> str:
     """Return what is known of the link between hosts, as a part of a reason."""
-    known = {
+    link_names = {
         FABRIC: "the devices' own links also join the hosts",
         NVLINK: "NVLink also joins the hosts, as fast as inside one",
         RDMA: "RDMA joins the hosts",
         CARDS: "the hosts' network cards join them, because the devices' own links end at their host",
     }
-    return known.get(between, "what joins the hosts is not known from this one")
+    return link_names.get(between, "what joins the hosts is not known from this one")

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from entrypoints.facts.record import dumps  # noqa: E402 - after the path is set
+from entrypoints.facts.record import dump_recorded_host  # noqa: E402 - after the path is set
 
 RECORDED = ROOT / "tests" / "hosts" / "ascend-cloudmatrix384" / "host.json"
 FOLDER = ROOT / "examples" / "topologies" / "hosts"
@@ -32,7 +32,7 @@ def _host(number: int) -> str:
         text = f"ipaddr:198.18.{number}.{chip + 1}\nnetmask:255.255.0.0\n"
         host["commands"][f"hccn_tool -i {chip} -ip -g"] = {"rc": 0, "stderr": "", "stdout": text}
     host["origin"] = f"{host['origin']}; addresses of the chips' ports: invented (198.18.0.0/15)"
-    return dumps(host)
+    return dump_recorded_host(host)
 
 
 if __name__ == "__main__":

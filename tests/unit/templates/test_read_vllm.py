@@ -343,10 +343,10 @@ def test_the_installed_vllm_is_read_with_what_its_plugin_adds(tmp_path: Path) ->
 
 def test_an_image_without_vllm_fails_the_build(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-B", str(ROOT / PROGRAM), str(tmp_path / "out.json")]
-    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
 
-    assert done.returncode
-    assert "no package vllm is installed" in done.stderr
+    assert result.returncode
+    assert "no package vllm is installed" in result.stderr
     assert not (tmp_path / "out.json").exists()
 
 

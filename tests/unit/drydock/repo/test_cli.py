@@ -29,7 +29,7 @@ def inv(*words: str) -> subprocess.CompletedProcess[str]:
     code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            cli.run(COMMANDS, words)
+            cli.run_command_line(COMMANDS, words)
         except SystemExit as end:
             code = end.code or 0
     assert isinstance(code, int), code
@@ -47,7 +47,7 @@ VERBS = {name: verb for members in COMMANDS.values() for name, verb in members.i
 
 def test_the_overview_names_every_verb_once() -> None:
     shown = started().stdout
-    assert shown == inv("help").stdout == cli.overview(cli.Verbs(COMMANDS))
+    assert shown == inv("help").stdout == cli.format_overview(cli.Verbs(COMMANDS))
     listed = [line[2:19].strip() for line in shown.splitlines() if line.startswith("  ")]
     assert listed == [name for name in VERBS if not name.startswith("bench ")]
 
@@ -109,11 +109,11 @@ def test_every_old_name_leads_to_one_that_exists() -> None:
 @pytest.mark.parametrize("words", ["build --help", "build -h", "help build", "-h build", "--help build",
                                    "build --target cpu --help"])  # fmt: skip
 def test_help_is_found_wherever_one_asks_for_it(words: str) -> None:
-    asked = inv(*words.split())
+    result = inv(*words.split())
 
-    assert asked.returncode == 0
-    assert asked.stdout.startswith("Usage: ./inv build --target TARGET [OPTIONS]")
-    assert "--offline" in asked.stdout
+    assert result.returncode == 0
+    assert result.stdout.startswith("Usage: ./inv build --target TARGET [OPTIONS]")
+    assert "--offline" in result.stdout
 
 
 def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
@@ -168,9 +168,9 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
 
 
 def test_an_option_that_has_no_effect_any_more_warns_and_the_task_runs() -> None:
-    asked = started("build", "--allow-unlocked", "--target", "nonsense")
+    result = started("build", "--allow-unlocked", "--target", "nonsense")
 
-    warning, error = asked.stderr.splitlines()[:2]
+    warning, error = result.stderr.splitlines()[:2]
     assert warning.startswith("warning: build: --allow-unlocked has no effect any more: build pins")
     assert error == "error: --target: unknown target 'nonsense'"
 
@@ -183,11 +183,11 @@ def test_a_word_that_is_no_text_exits_with_2() -> None:
 
 
 def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None:
-    shown = inv("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
+    result = inv("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
 
-    assert shown.returncode == 0, shown.stderr
-    found = json.loads(shown.stdout)["variants"]
-    assert [row["id"] for row in found] == ["habana1.22-fork0.9", "rocm7.0-vllm0.18"]
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["variants"]
+    assert [row["id"] for row in rows] == ["habana1.22-fork0.9", "rocm7.0-vllm0.18"]
 
 
 def test_it_runs_from_any_folder(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_words_after_dashes_are_not_read() -> None:
 
 
 def test_the_short_options_are_those_for_help_and_for_verbose() -> None:
-    assert list(cli._checked(["build", "--target", "cpu", "-v"], cli.Verbs(COMMANDS)))[-1] == "--verbose"
+    assert list(cli._check_words(["build", "--target", "cpu", "-v"], cli.Verbs(COMMANDS)))[-1] == "--verbose"
     refused = inv("matrix", "-v")
     assert refused.returncode == 2
     assert "matrix: unknown option --verbose" in refused.stderr
@@ -237,9 +237,9 @@ def test_bash_completes_tasks_options_and_targets(line: str, expected: set[str])
         f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _drydock ./inv '{words[-1]}'\n"
         "printf '%s\\n' \"${COMPREPLY[@]}\""
     )
-    found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
-    completed = set(found.stdout.split())
+    completed = set(result.stdout.split())
     assert completed
     assert all(word.startswith(words[-1]) for word in completed)
     assert expected <= completed or expected == {"habana1.2"}
@@ -264,11 +264,11 @@ def test_a_table_is_as_wide_as_the_terminal() -> None:
     env = {**os.environ, "COLUMNS": "80"}
     subprocess.run([sys.executable, str(ROOT / "tasks.py"), "matrix", "cpu"], stdout=follower, env=env, check=True)
     os.close(follower)
-    shown = os.read(leader, 100_000).decode()
+    screen = os.read(leader, 100_000).decode()
     os.close(leader)
 
-    assert "cpu-vllm0.32" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+    assert "cpu-vllm0.32" in screen
+    assert max(map(len, screen.splitlines())) <= 80
 
 
 # --- a project ------------------------------------------------------------------------------------------------------
@@ -279,9 +279,9 @@ def test_a_project_is_named_before_the_task(tmp_path: Path, words: list[str]) ->
     (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\n")
     (tmp_path / "matrix.yaml").write_text("variants: {ours: {inherits: drydock/cpu-vllm0.32}}\n")
     before = [word.format(tmp_path) for word in words]
-    shown = started(*before, "matrix", "ours", "--json")
-    assert [row["id"] for row in json.loads(shown.stdout)["variants"]] == ["ours"], shown.stderr
-    assert started("matrix", "ours", "--json", cwd=tmp_path).stdout == shown.stdout
+    result = started(*before, "matrix", "ours", "--json")
+    assert [row["id"] for row in json.loads(result.stdout)["variants"]] == ["ours"], result.stderr
+    assert started("matrix", "ours", "--json", cwd=tmp_path).stdout == result.stdout
     assert started(*before, "--version").stdout == started("--version").stdout
     assert "ours" in started(*before, "complete", "build", "--target", "").stdout.splitlines()
 
@@ -312,8 +312,8 @@ def test_a_task_that_requires_a_target_takes_the_projects_default(tmp_path: Path
         (("build", "--json"), "nonsense"),
         (("build", "third"), "third"),
     ):
-        done = started("--project", str(tmp_path), *words)
-        assert (done.returncode, f"unknown target '{target}'" in done.stderr) == (2, True), done.stderr
+        result = started("--project", str(tmp_path), *words)
+        assert (result.returncode, f"unknown target '{target}'" in result.stderr) == (2, True), result.stderr
     assert "--target" in started("bake").stderr
     chosen = started("--project", str(tmp_path), "build", "--changed-since", "v0")
     assert "--changed-since v0: git rev-parse" in chosen.stderr
@@ -366,8 +366,8 @@ def test_a_project_above_is_named_on_standard_error(tmp_path: Path) -> None:
 def test_completion_in_a_project_of_others_is_silent(tmp_path: Path) -> None:
     (tmp_path / "drydock.yaml").write_text("schema: 1\nname: acme\nrows: all\n")
     tmp_path.chmod(0o777)
-    done = started("complete", "build", "--target", "cp", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = started("complete", "build", "--target", "cp", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("text", ["schema: [", "schema: 9\n", "name: \\xff\n"])

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from drydock.config.matrix import find, read_matrix
+from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.repo import recipes
 from drydock.repo.ci.proposal import RECIPES, Server, propose_recipes
-from drydock.repo.recipes import PlanChange, Update, as_json, format_update, update_recipes
+from drydock.repo.recipes import PlanChange, Update, dump_recipes_update, format_update, update_recipes
 from drydock.run import entrypoint
 from drydock.topology.size import Recorded
 from tests.support.git import git
@@ -68,17 +68,19 @@ class Repository:
 
     def plan(self, *words: str) -> Any:
         """Plan with the recipes that the project has taken."""
-        variant = find(read_matrix(self.project), "cuda")
+        variant = find_variant(read_matrix(self.project), "cuda")
         root = str(self.hosts / HOST / "host.json")
-        return entrypoint.answer(self.project, variant, ("plan", "--json", "--root", root, MODEL, *words), {})
+        return entrypoint.answer_for_container(
+            self.project, variant, ("plan", "--json", "--root", root, MODEL, *words), {}
+        )
 
 
 @pytest.fixture
 def quick(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Repository:
     """Choose the row of the host without asking every row, which takes 20 s."""
-    row = find(read_matrix(DRYDOCK), "cuda")
+    row = find_variant(read_matrix(DRYDOCK), "cuda")
     machine = Recorded(HOST, repository.hosts / HOST / "host.json", row)
-    monkeypatch.setattr(recipes, "machines", lambda _project, _hosts: [machine])
+    monkeypatch.setattr(recipes, "list_recorded_machines", lambda _project, _hosts: [machine])
     return repository
 
 
@@ -117,7 +119,7 @@ def test_one_command_takes_a_recipe_and_the_plan_follows(repository: Repository)
     text = format_update(update, repository.project)
     assert f"{MODEL} on {HOST}\n" in text
     assert "--block-size 32 → 128\n" in text
-    assert as_json(update, repository.project)["commit"] == second
+    assert dump_recipes_update(update, repository.project)["commit"] == second
 
     again = repository.take()
     assert again.files == ()
@@ -158,9 +160,9 @@ def test_a_hostile_recipe_makes_findings_only(quick: Repository) -> None:
 def test_a_flag_of_another_vllm_is_left_out_with_a_finding(quick: Repository) -> None:
     quick.publish("--block-size, '32', --mamba-cache-philox-rounds, '4'")
     quick.take()
-    variant = find(read_matrix(quick.project), "cuda12.9-vllm0.18")
+    variant = find_variant(read_matrix(quick.project), "cuda12.9-vllm0.18")
     words = ("plan", "--json", "--root", str(quick.hosts / HOST / "host.json"), MODEL)
-    old = entrypoint.answer(quick.project, variant, words, {})
+    old = entrypoint.answer_for_container(quick.project, variant, words, {})
 
     assert "--mamba-cache-philox-rounds" not in " ".join(old["argv"])
     assert "--mamba-cache-philox-rounds" in recipe_findings(old)["PLAN-163"]

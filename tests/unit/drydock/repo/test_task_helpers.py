@@ -8,7 +8,7 @@ from invoke.context import Context
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.repo.options import NoCache, Options, Verb
-from drydock.repo.task_helpers import after_dashes, chosen, report, words_of
+from drydock.repo.task_helpers import after_dashes, choose_variants, report_written, words_of
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,15 +32,15 @@ def test_other_exceptions_keep_their_traceback() -> None:
 
 
 def test_no_target_selects_every_variant_and_an_unknown_one_is_an_error() -> None:
-    everything = chosen("")
-    assert chosen("cpu")[0] in everything
+    everything = choose_variants("")
+    assert choose_variants("cpu")[0] in everything
     with pytest.raises(TargetError, match="unknown target 'cup'"):
-        chosen("cup")
+        choose_variants("cup")
 
 
 def test_written_files_are_reported_relative_to_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
-    report([ROOT / "images" / "a" / "Dockerfile"])
-    report([])
+    report_written([ROOT / "images" / "a" / "Dockerfile"])
+    report_written([])
     assert capsys.readouterr().err == "wrote images/a/Dockerfile\nnothing to do\n"
 
 

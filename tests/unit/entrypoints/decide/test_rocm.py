@@ -11,7 +11,7 @@ from entrypoints.decide import rocm
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.decision_rows import Row, check, profile_of, with_devices
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
@@ -40,8 +40,8 @@ def as_apu(carved: int, shared: int, counted: int) -> Callable[[Facts], Facts]:
     """Return a change to one GPU that is part of the processor; sizes in MiB."""
 
     def change(facts: Facts) -> Facts:
-        named = facts.devices[0]._replace(name="AMD Radeon 8060S", architecture="gfx1151", busy=False)
-        apu = named._replace(memory_total=counted << 20, memory_used=161 << 20)
+        device = facts.devices[0]._replace(name="AMD Radeon 8060S", architecture="gfx1151", busy=False)
+        apu = device._replace(memory_total=counted << 20, memory_used=161 << 20)
         sizes = {"apu_memory_mib": str(counted), "apu_vram_mib": str(carved), "apu_gtt_mib": str(shared)}
         return facts._replace(devices=(apu,), links=(), kernel={**facts.kernel, **sizes})
 
@@ -129,7 +129,14 @@ def test_a_quantisation_is_judged_by_what_the_gpu_computes(name: str, method: st
     every = tuple(f"ROCM-03{number}" for number in range(2, 6))
     model = LLAMA._replace(quantization=method)
 
-    check(Row(name, model=model, finds=dict.fromkeys(ids, ""), quiet=tuple(each for each in every if each not in ids)))
+    check(
+        Row(
+            name,
+            model=model,
+            finds=dict.fromkeys(ids, ""),
+            quiet=tuple(finding_id for finding_id in every if finding_id not in ids),
+        )
+    )
 
 
 @pytest.mark.parametrize(("name", "words", "env", "heads"), HEADS)
@@ -137,6 +144,8 @@ def test_amds_kernel_of_latent_attention_limits_the_heads_of_a_rank(
     name: str, words: str, env: dict[str, str], heads: int
 ) -> None:
     profile = profile_of(name)
-    found = rocm.rules(expect.read(name, profile), Thresholds(profile["thresholds"]), parse_given(words.split(), env))
+    rocm_rules = rocm.make_rocm_rules(
+        expect.read(name, profile), Thresholds(profile["thresholds"]), parse_user_flags(words.split(), env)
+    )
 
-    assert max(found.latent_heads, default=0) == heads
+    assert max(rocm_rules.latent_heads, default=0) == heads

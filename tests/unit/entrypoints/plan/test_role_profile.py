@@ -9,9 +9,9 @@ import pytest
 
 from entrypoints.core.records import Reason, ServePlan
 from entrypoints.plan import plan as command
-from entrypoints.plan.plan import as_json
+from entrypoints.plan.plan import make_plan_document
 from entrypoints.request.roles import Role
-from entrypoints.request.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts import expect
 from tests.support.hosts.models import SMOLLM2
 
@@ -43,13 +43,13 @@ DECODE = {
 
 
 def plan(role: str, *flags: str, own: tuple[dict[str, Any], ...] = (), env: dict[str, str] | None = None) -> ServePlan:
-    given = parse_given((SMOLLM2.name, *flags, "--kv-transfer-config", "{}"), env or {})._replace(role=Role(role))
+    given = parse_user_flags((SMOLLM2.name, *flags, "--kv-transfer-config", "{}"), env or {})._replace(role=Role(role))
     profile = {
         **PROFILE,
         "settings": [*PROFILE["settings"], setting(SEQUENCES, 128), *own],
         "roles": {"decode": DECODE},
     }
-    return command.command(profile, FACTS, SMOLLM2, given)
+    return command.make_serve_plan(profile, FACTS, SMOLLM2, given)
 
 
 def reason(made: ServePlan, name: str) -> Reason:
@@ -95,4 +95,4 @@ def test_files_have_the_servers_parallelism_and_a_place_of_their_own() -> None:
     assert json.loads(text) == {"ranks": 1, "more": [f"{folder}/more.json", "tp3"], "kept": "{x}"}
     other = plan("decode", "--tensor-parallel-size", "1")
     assert other.env[FILE] != path, "another server on the same cache has another file"
-    assert as_json(made)["files"] == made.files
+    assert make_plan_document(made)["files"] == made.files

@@ -16,7 +16,7 @@ from drydock.core.paths import ROOT
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Group, Topology
-from drydock.topology.render import FORMATS, hosts_of, render
+from drydock.topology.render import FORMATS, find_host_commands, render_plan
 from drydock.topology.render.parts import uses_rdma
 from tests.support import topologies
 from tests.support.hosts import cloudmatrix
@@ -47,12 +47,12 @@ def test_machines_are_in_the_guides_groups_and_their_recorded_hosts_give_the_ran
     source = EXAMPLES / f"{name}.yaml"
     plan, read = planned(source, tmp_path), read_topology(source)
     prefill, decode = ([f"{role}{number}" for number in range(NODES[name])] for role in "pd")
-    hosts = hosts_of(source, plan, "")
+    hosts = find_host_commands(source, plan, "")
     inventory = yaml.safe_load(rendered(plan, "ansible", hosts)["inventory.yml"])["topology"]
-    assert {node: own["ansible_host"] for node, own in inventory["hosts"].items()} == {
+    assert {node: entry["ansible_host"] for node, entry in inventory["hosts"].items()} == {
         node.name: node.address for node in read.topology.nodes
     }
-    assert {group: [*own["hosts"]] for group, own in inventory["children"].items()} == {
+    assert {group: [*entry["hosts"]] for group, entry in inventory["children"].items()} == {
         "topology_prefill": prefill,
         "topology_decode": decode,
         "topology_router": ["p0"],
@@ -62,9 +62,9 @@ def test_machines_are_in_the_guides_groups_and_their_recorded_hosts_give_the_ran
     assert [len(group["server_list"]) for group in groups] == [1] * NODES[name] + [NODES[name]]
     chips = [chip["device_ip"] for group in groups for server in group["server_list"] for chip in server["device"]]
     assert len({*chips}) == len(chips) == 2 * NODES[name] * DEVICES
-    assert rendered(plan, "ranktable", hosts_of(source, plan, str(source.parent / "hosts"))) == tables
-    assert hosts_of(tmp_path / "plan.json", plan, "") == {}
-    assert hosts_of(source, topologies.disaggregated(), "") == {}
+    assert rendered(plan, "ranktable", find_host_commands(source, plan, str(source.parent / "hosts"))) == tables
+    assert find_host_commands(tmp_path / "plan.json", plan, "") == {}
+    assert find_host_commands(source, topologies.disaggregated(), "") == {}
 
 
 def test_the_examples_hosts_are_the_recorded_machine_with_addresses_of_chips() -> None:
@@ -75,7 +75,7 @@ def test_the_examples_hosts_are_the_recorded_machine_with_addresses_of_chips() -
 def test_an_example_renders_with_its_own_hosts_or_says_why_not(kind: str, tmp_path: Path) -> None:
     source = EXAMPLES / "2p1d-omni.yaml"
     plan = planned(source, tmp_path)
-    hosts = hosts_of(source, plan, "")
+    hosts = find_host_commands(source, plan, "")
     if kind in ("kubernetes", "disaggregatedset"):
         with pytest.raises(InputError, match="a ranktable names chips, but Kubernetes' device plugin chooses them"):
             rendered(plan, kind, hosts)
@@ -149,7 +149,7 @@ def test_each_role_has_the_playbooks_settings_with_their_sources(tmp_path: Path)
 
 
 def rendered(plan: TopologyPlan, kind: str, hosts: Any) -> dict[str, str]:
-    return render(plan, topologies.variant(plan.variant), kind, hosts)
+    return render_plan(plan, topologies.variant(plan.variant), kind, hosts)
 
 
 def test_the_page_names_a_place_for_every_field_and_tag() -> None:
@@ -158,9 +158,9 @@ def test_the_page_names_a_place_for_every_field_and_tag() -> None:
         for line in (ROOT / "docs" / "omni-infer.md").read_text().splitlines()
         if line.startswith("| ") and "---" not in line
     ]
-    named = {name for line in rows for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
+    page_names = {name for line in rows for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
     keys = TABLE | (SERVER - {"device"}) | {"device_id", "device_ip", "rank_id"}
-    assert {*DEPLOYMENT, *INVENTORY, *TAGS, *keys} - {"server_list"} <= named
+    assert {*DEPLOYMENT, *INVENTORY, *TAGS, *keys} - {"server_list"} <= page_names
     for line in rows:
         assert all(cell.strip() for cell in line.strip("|").split(" | ")), line
 

@@ -11,7 +11,7 @@ import yaml
 
 from drydock.core.errors import InputError
 from drydock.topology.plan_model import TopologyPlan
-from drydock.topology.render import render
+from drydock.topology.render import render_plan
 from tests.support import topologies
 from tests.support.topology_files import SHARED, planned, write
 
@@ -23,7 +23,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> TopologyPlan:
 
 
 def rendered(plan: TopologyPlan, kind: str) -> dict[str, str]:
-    return render(plan, topologies.variant(plan.variant), kind, {})
+    return render_plan(plan, topologies.variant(plan.variant), kind, {})
 
 
 def cards(text: str) -> list[int]:
@@ -84,4 +84,4 @@ def test_pods_cannot_share_the_nodes_own_network(plan: TopologyPlan) -> None:
     network = topologies.variant("cloudmatrix384").run.network
     own = variant.model_copy(update={"run": variant.run.model_copy(update={"network": network})})
     with pytest.raises(InputError, match="node m0: prefill-0-0 and prefill-1-0 and prefill-2-0 would have the same"):
-        render(plan, own, "kubernetes", {})
+        render_plan(plan, own, "kubernetes", {})
