@@ -13,7 +13,7 @@ from drydock.lock.vllm_lists import list_every
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.repo import environment, file_reference, tables, topology_tables
-from drydock.repo.markdown import accelerators, each_once, stacks, table
+from drydock.repo.markdown import accelerators, anchor, each_once, stacks, table
 from drydock.run.reasons import words
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
@@ -214,9 +214,12 @@ def _retired(retired: Iterable[Retired]) -> Iterator[str]:
 
 
 def _items(rows: Iterable[_Row]) -> str:
-    """Return an item for each finding: its text, what is expected, and what to do."""
+    """Return an item for each finding: its text, what is expected, and what to do; an anchor for each id."""
     first: dict[str, str] = {}
-    return "".join(_item(row, first) for row in rows)
+    items: dict[str, str] = {}
+    for row in rows:
+        items[row[0]] = items.get(row[0], "") + _item(row, first)
+    return "".join(item.replace("- ", f"- {anchor(number)}", 1) for number, item in items.items())
 
 
 def _item(row: _Row, first: dict[str, str]) -> str:

@@ -1,12 +1,13 @@
 """Pages of the repository → the site, in each language and of each release. IO: Zensical, git, links in build/site.
 
-mkdocs.yml has the settings and the navigation. docs/zh/NAME.md is docs/NAME.md in Chinese; where it is missing, the
-Chinese site shows the English page.
+mkdocs.yml has the settings and the navigation. docs/zh/NAME.md is docs/NAME.md in Chinese, and zh/docs/NAME.html in the
+site. The site of another language has only pages in that language; their links to other pages lead to the English site.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ class NpmFile(NamedTuple):
 
 
 LANGUAGES = {"en": "English", "zh": "中文"}
+ENGLISH = "en"
 START = "README.md"
 HERE = "main"
 """The version of the site that is no release."""
@@ -62,14 +64,18 @@ LOADED = {
 """What the theme would load, unchecked, from elsewhere: it draws diagrams, and searches a copy on a disk. Both MIT."""
 _LOADED = re.compile(r'"https://[^"]+/mermaid@[^"]+"')
 _LOCAL = f'new URL(JSON.parse(document.getElementById("__config").textContent).base+"/{DIAGRAMS}",location)'
-_LINK = re.compile(r"\]\(([^)#:\s]+)[^)\s]*\)")
+_LINK = re.compile(r"(?<=\]\()[^)#:\s]+(?=[^)\s]*\))")
+"""The path in a link or picture of a page."""
+_TABLES = "drydock.repo.site_tables"
+_SHARED = ("docs/site.css", "docs/pictures/*")
+"""Files of docs/ that the site of each language has."""
 _RELEASE = re.compile(r"v\d+\.\d+\.\d+")
 _LEAD = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}/index.html">{0}\n'
 
 
 def serve(root: Path) -> None:
     """Serve the site in English until Ctrl-C. Raises BuildError."""
-    _zensical(staged(root, "en"), "serve")
+    _zensical(staged(root, ENGLISH), "serve")
 
 
 def publish(root: Path, output: Path) -> list[Path]:
@@ -98,6 +104,19 @@ def build(root: Path, output: Path, *, strict: bool = True) -> None:
         shutil.rmtree(made, ignore_errors=True)
         shutil.copytree(folder / "html", made)
         _keep_loaded(made)
+    _keep_page_in_switch(root, output)
+
+
+def _keep_page_in_switch(root: Path, output: Path) -> None:
+    """Let the language switch of each page lead to the same page, where the other language has it."""
+    sites = {each: set(map(_address, _places(root, each).values())) for each in languages(root)}
+    for language, other in itertools.product(sites, repeat=2):
+        link = re.compile(rf'(<(?:a|link)\b[^>]*\bhref=")[^"]*("[^>]*\bhreflang="{other}")')
+        for address in sites[language] & sites[other]:
+            page = output / _below(language) / address
+            if page.suffix == ".html" and page.is_file():
+                target = os.path.relpath(output / _below(other) / address, page.parent)
+                page.write_text(link.sub(rf"\g<1>{target}\g<2>", page.read_text()))
 
 
 def _keep_loaded(site: Path) -> None:
@@ -130,20 +149,67 @@ def _from_npm(wanted: NpmFile) -> Path:
 
 def languages(root: Path) -> list[str]:
     """Return the languages that have pages, English first."""
-    return [each for each in LANGUAGES if each == "en" or (root / "docs" / each).is_dir()]
+    return [each for each in LANGUAGES if each == ENGLISH or (root / "docs" / each).is_dir()]
 
 
 def staged(root: Path, language: str) -> Path:
-    """Return a folder with the settings and links to all pages and to the other files that they link to."""
+    """Return a folder with the settings, all pages of a language, and the other files that they link to."""
     folder = root / "build" / "site" / language
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root / "docs", folder / "pages" / "docs", copy_function=os.symlink)
-    for path in {*root.glob("*.md"), *_named(root)}:
-        target = folder / "pages" / path.relative_to(root)
+    sites = {each: _places(root, each) for each in languages(root)}
+    for path, place_in_site in sites[language].items():
+        target = folder / "pages" / place_in_site
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(path)
+        text = path.read_text() if path.suffix == ".md" else ""
+        linked = _relink(text, path, language, sites)
+        if linked == text:
+            target.symlink_to(path)  # `serve` sees an edit
+        else:
+            target.write_text(linked)
     (folder / SETTINGS).write_text(json.dumps(settings(root, language)))  # JSON is YAML
     return folder
+
+
+def _places(root: Path, language: str) -> dict[Path, Path]:
+    """Return each file that the site of a language has → its place there."""
+    docs, others = root / "docs", [root / "docs" / each for each in LANGUAGES if each != ENGLISH]
+    if language != ENGLISH:
+        translated = {path: _english_place(path.relative_to(docs / language)) for path in _files(docs / language)}
+        return translated | {path: path.relative_to(root) for name in _SHARED for path in root.glob(name)}
+    pages = [path for path in _files(docs) if not any(map(path.is_relative_to, others))]
+    return {path: path.relative_to(root) for path in (*root.glob("*.md"), *pages, *_named(root))}
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _english_place(name: Path) -> Path:
+    """Return where the English site has the page that a file below docs/LANGUAGE/ translates."""
+    return name if str(name) == START else Path("docs") / name
+
+
+def _relink(text: str, source: Path, language: str, sites: Mapping[str, Mapping[Path, Path]]) -> str:
+    """Return a page's text with links to the places that pages have in the site of their language."""
+    here = sites[language][source]
+
+    def leads(link: re.Match[str]) -> str:
+        path = Path(os.path.normpath(source.parent / link[0]))
+        if path in sites[language]:
+            return os.path.relpath(sites[language][path], here.parent)
+        other = next((each for each, places in sites.items() if path in places), None)
+        if other is None:
+            return link[0]
+        return os.path.relpath(_below(other) + _address(sites[other][path]), (_below(language) / here).parent)
+
+    return _LINK.sub(leads, text)
+
+
+def _address(place_in_site: Path) -> str:
+    """Return the file of the site that a page becomes."""
+    if place_in_site.suffix != ".md":
+        return str(place_in_site)
+    return str(place_in_site.with_name("index.html") if place_in_site.name == START else place_in_site.with_suffix(".html"))
 
 
 def _named(root: Path) -> Iterator[Path]:
@@ -157,53 +223,60 @@ def _named(root: Path) -> Iterator[Path]:
 
 def settings(root: Path, language: str) -> dict[str, Any]:
     """Return the settings of the site in one language."""
-    found: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
-    up = "" if language == "en" else "../"
-    found |= {"docs_dir": "pages", "site_dir": "html"}
-    found["nav"] = _translated(root, found["nav"], language, found["extra"].pop("sections").get(language, {}))
-    next(iter(found["nav"][-1].values())).extend(_own(root, language))
-    found["theme"]["language"] = language
-    found["extra"]["polyfills"] = [SEARCH]
-    found["extra"]["homepage"] = _start(root, language)
-    if language != "en":
-        del found["extra"]["version"]  # the theme looks for the list of versions next to the site
-    if len(known := languages(root)) > 1:
-        links = {each: f"{up}{_below(each)}{_start(root, each)}" for each in known}
-        found["extra"]["alternate"] = [{"name": LANGUAGES[each], "link": links[each], "lang": each} for each in known]
-    return found
+    options: dict[str, Any] = yaml.safe_load((root / SETTINGS).read_text())
+    options |= {"docs_dir": "pages", "site_dir": "html"}
+    sections = options["extra"].pop("sections").get(language, {})
+    pages = {str(place_in_site) for place_in_site in _places(root, language).values()}
+    navigation = _translate_navigation(options["nav"], pages, sections)
+    last = list(options["nav"][-1])[0]
+    _add_own_pages(navigation, sections.get(last, last), list(_own(root, language)))
+    options["nav"] = navigation
+    options["markdown_extensions"].append(_TABLES)
+    options["theme"]["language"] = language
+    options["extra"]["polyfills"] = [SEARCH]
+    options["extra"]["homepage"] = "index.html"
+    if language != ENGLISH:
+        del options["extra"]["version"]  # the theme looks for the list of versions next to the site
+    if len(names := languages(root)) > 1:
+        up = "" if language == ENGLISH else "../"
+        options["extra"]["alternate"] = [
+            {"name": LANGUAGES[each], "link": f"{up}{_below(each)}index.html", "lang": each} for each in names
+        ]
+    return options
 
 
 def _own(root: Path, language: str) -> Iterator[str]:
     """Yield the pages that only this language has, such as a glossary."""
     for path in sorted((root / "docs" / language).rglob("*.md")):
-        page = path.relative_to(root / "docs" / language)
-        if str(page) != START and not (root / "docs" / page).is_file():
-            yield str(path.relative_to(root))
+        place_in_site = _english_place(path.relative_to(root / "docs" / language))
+        if not (root / place_in_site).is_file():
+            yield str(place_in_site)
+
+
+def _add_own_pages(navigation: list[Any], section: str, pages: list[str]) -> None:
+    """Add pages to the last section of the navigation, which may have no other page in this language."""
+    if pages and not (navigation and isinstance(navigation[-1], dict) and section in navigation[-1]):
+        navigation.append({section: []})
+    if pages:
+        navigation[-1][section].extend(pages)
 
 
 def _below(language: str) -> str:
     """Return the folder of a language's site in the site."""
-    return "" if language == "en" else f"{language}/"
+    return "" if language == ENGLISH else f"{language}/"
 
 
-def _translated(root: Path, entry: Any, language: str, sections: Mapping[str, str]) -> Any:
-    """Return the navigation with a language's pages, where they exist, and its names of sections."""
-    if isinstance(entry, list):
-        return [_translated(root, each, language, sections) for each in entry]
-    if isinstance(entry, dict):
-        return {sections.get(key, key): _translated(root, each, language, sections) for key, each in entry.items()}
-    return _page(root, entry, language)
-
-
-def _start(root: Path, language: str) -> str:
-    """Return the address of the start page in a language's site."""
-    return _page(root, START, language).replace(START, "index.html")
-
-
-def _page(root: Path, page: str, language: str) -> str:
-    """Return a page in a language, or in English."""
-    own = f"docs/{language}/{page.removeprefix('docs/')}"
-    return own if (root / own).is_file() else page
+def _translate_navigation(entries: list[Any], pages: Set[str], sections: Mapping[str, str]) -> list[Any]:
+    """Return the navigation with a language's names of sections, without the pages and sections that it lacks."""
+    navigation: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            navigation += [entry] if entry in pages else []
+            continue
+        for title, below in entry.items():
+            if translated := _translate_navigation(below, pages, sections):
+                navigation.append({sections.get(title, title): translated})
+    return navigation
 
 
 def _tags(root: Path) -> list[str]:
@@ -221,5 +294,6 @@ def _archive(root: Path, tag: str) -> tarfile.TarFile:
 def _zensical(folder: Path, *words: str) -> None:
     """Run Zensical in a folder, its output on standard error. Raises BuildError."""
     command = (sys.executable, "-m", "zensical", *words)
-    if subprocess.run(command, cwd=folder, stdout=sys.stderr.fileno(), check=False).returncode:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # it imports _TABLES
+    if subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr.fileno(), check=False).returncode:
         raise BuildError("the site cannot be built: see above")

@@ -8,6 +8,7 @@ from drydock.core.files import compact
 from drydock.model.topology_findings import FINDINGS
 from drydock.model.transfer import KvTransfer
 from drydock.model.variant import Variant
+from drydock.repo.markdown import anchor
 
 Row = tuple[str, ...]
 
@@ -50,4 +51,4 @@ def _connector(transfer: KvTransfer, images: str) -> str:
 def findings() -> Iterator[str]:
     """Yield an item for each finding about a topology: its text, and what to do."""
     for number, known in FINDINGS.items():
-        yield f"- **{number}** {known.text.replace('{}', '…')}\n    - fix: {known.remediation}\n"
+        yield f"- {anchor(number)}**{number}** {known.text.replace('{}', '…')}\n    - fix: {known.remediation}\n"
