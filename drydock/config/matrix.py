@@ -480,10 +480,10 @@ def _check_settings(
 
 
 def _check_translations(holder: AnyHost | Accelerator, document: YamlDocument) -> Iterator[Problem]:
-    """Check that a translation has the names in braces of its text."""
+    """Check that a translation has the names in braces of its text, and as many {}, which it may number: {1} {0}."""
     for language, texts in holder.translations.items():
         for text, translation in texts.items():
-            found, expected = (sorted(re.findall(r"\{\w*\}", each)) for each in (translation, text))
+            found, expected = (sorted(re.findall(r"\{[a-z_]\w*\}|\{(?=\d*\})", each)) for each in (translation, text))
             if found != expected:
                 message = f"found {' '.join(found) or 'no braces'}, expected {' '.join(expected) or 'no braces'}"
                 yield document.problem(("translations", language, text), message), "write each name as in the text"

@@ -98,7 +98,7 @@ class Caches:
         if self._others:
             expected = f"files that only uid {os.getuid()} and root can write"
             unused = notice("PLAN-062", "; ".join(dict.fromkeys(self._others)), expected)
-            self._say(as_log((tell(self._findings, unused),), self._words))
+            self._say(as_log((tell(self._findings, unused, words=self._words),), self._words))
 
     def _check_volume(self, others: list[str]) -> None:
         """Use private folders instead of the volume, or of its entries, if another user can replace what is there."""

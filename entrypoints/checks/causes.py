@@ -36,8 +36,9 @@ def _contains(text: str, pieces: list[str]) -> bool:
 def tell_unread(profile: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
     """Yield a finding for each failure of the probe, with its cause and remedy if they are known."""
     known, failures = profile.get("findings") or {}, profile.get("failures") or {}
+    words = profile.get("words") or {}
     for failure, notice in zip(facts.failures, unread(facts), strict=True):
-        finding, cause = tell(known, notice), find_cause(failure.found, failures)
+        finding, cause = tell(known, notice, words=words), find_cause(failure.found, failures)
         if cause:
             text = f"{finding.text} {cause['cause']}"
             finding = finding._replace(text=text, remediation=cause["remedy"], source=cause["source"])

@@ -34,7 +34,7 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
     return (
         *tell_unread(profile, facts),
         *evaluate(profile["checks"], facts, profile.get("facts") or {}, profile.get("words") or {}),
-        *(tell(known, each) for each in missing(profile.get("run") or {}, facts)),
+        *(tell(known, each, words=profile.get("words") or {}) for each in missing(profile.get("run") or {}, facts)),
     )
 
 

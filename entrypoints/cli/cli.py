@@ -44,14 +44,27 @@ def main(argv: tuple[str, ...], env: Env) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
         return _RUN[arguments.verb](arguments, env)
     except EntrypointError as error:
+        from entrypoints.core.language import translate_error
         from entrypoints.core.redact import redact_text
 
-        say(redact_text(f"drydock: {error}"))
+        say(redact_text(f"drydock: {translate_error(_words_of_error(argv, env), error)}"))
         return error.code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 -- whatever it is, its exit code must not be one of vLLM's
         return _defect(error)
+
+
+def _words_of_error(argv: tuple[str, ...], env: Env) -> Mapping[str, str]:
+    """Return the translations for an error; none if the error is about the profile or the language itself."""
+    from entrypoints.core.language import FLAG, in_language
+
+    given = [word.partition("=")[2] for word in argv if word.startswith(f"{FLAG}=")]
+    given += [value for name, value in zip(argv, argv[1:], strict=False) if name == FLAG]
+    try:
+        return in_language(read_profile(env), given[-1] if given else "", env).get("words") or {}
+    except EntrypointError:
+        return {}
 
 
 def _defect(error: Exception) -> int:
@@ -99,7 +112,8 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     profile = _profile_to_read(arguments, env)
     _check_files(profile, arguments, env)
     facts, _, plan = _plan_for(arguments, env, profile)
-    say(as_log(worst_first(wrong(plan.findings)), profile.get("words") or {}) + reasons_text(plan))
+    words = profile.get("words") or {}
+    say(as_log(worst_first(wrong(plan.findings)), words) + reasons_text(plan, words))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
@@ -141,12 +155,12 @@ def _plan(arguments: Arguments, env: Env) -> int:
         from entrypoints.cli.page import plan_page
 
         _write("--html", arguments.html, plan_page(profile["variant"], facts, plan))
-    as_data = arguments.options.json
+    as_data, words = arguments.options.json, profile.get("words") or {}
     if as_data and not arguments.rehearse:
         emit_json(as_json(plan))
     elif not as_data and arguments.html != "-":
-        emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan)}")
-        say(findings_text(worst_first(worth_reading(profile, plan.findings)), profile.get("words") or {}))
+        emit(f"{summary_text(profile, facts, redacted(plan))}{as_text(plan, words)}")
+        say(findings_text(worst_first(worth_reading(profile, plan.findings)), words))
     return _rehearse(arguments, env, profile, facts, (model, plan)) if arguments.rehearse else OK
 
 

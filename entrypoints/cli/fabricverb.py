@@ -81,16 +81,17 @@ def _interface(profile: Profile, job: Job) -> dict[str, str]:
 
 def judge(profile: Profile, facts: Facts, place: Place, measured: Measured) -> tuple[Finding, ...]:
     """Return whether the collective works, and whether it is as fast as published, where the vendor publishes that."""
+    words = profile.get("words") or {}
     best = max((figure.bus for figure in measured.figures), default=0.0)
     known, where = profile.get("findings") or {}, f"{counted(measured.ranks, 'rank')} on {counted(place.hosts, 'host')}"
     found = measured.failure or (f"{best:.2f} GB/s" if measured.figures else "told by the first host")
     works = notice("NET-011", found, "right sums on every rank", where=where)
-    findings = [tell(known, works, good=not measured.failure)]
+    findings = [tell(known, works, good=not measured.failure, words=words)]
     expected = published(profile["thresholds"], facts, place)
     if expected and measured.figures and not measured.failure:
         share = float(profile["thresholds"]["fabric_share"]["value"])
         fast = notice("NET-012", f"{best:.1f} GB/s", f"at least {share:.0%} of {expected:g} GB/s", where=where)
-        findings.append(tell(known, fast, good=best >= share * expected))
+        findings.append(tell(known, fast, good=best >= share * expected, words=words))
     return tuple(findings)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from entrypoints.accelerators import decide_module
 from entrypoints.cache.plan import cache_plan, cache_settings, chosen_environment
 from entrypoints.checks.causes import with_cause
-from entrypoints.checks.findings import INFO, notice, tell
+from entrypoints.checks.findings import IN_ENGLISH, INFO, notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.exported import exported
+from entrypoints.core.language import Words, phrase, translate
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.settings_precedence import (
@@ -141,14 +142,16 @@ def _plan(
     )
     said = (*given.recipe.notices, *decision.findings, *unread, *changed, *of_model, *download, *_hub(model))
     notices = (*said, *exposed, *unguarded, *spread, *roles, *of_host)
-    noticed = (tell(profile.get("findings") or {}, each) for each in notices)
+    words = profile.get("words") or {}
+    noticed = (tell(profile.get("findings") or {}, each, words=words) for each in notices)
+    reasons = (*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
     ranks = tuple(_rank(profile, across, decided, given, layers, rank) for rank in range(hosts) if across)
     return ServePlan(
         argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
         env=_new_variables(chosen),
-        reasons=(*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
+        reasons=tuple(_translate_reason(words, reason) for reason in reasons),
         findings=(*examine(profile, facts if across else placement.narrow_to_engine(facts, decision.uses)), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
@@ -326,6 +329,12 @@ def _reason(name: str, item: Chosen) -> Reason:
     return Reason(name, _shown(item.value.value), item.origin, item.value.because, same)
 
 
+def _translate_reason(words: Words, reason: Reason) -> Reason:
+    """Return a reason in the user's language."""
+    instead = tuple(translate(words, text) for text in reason.instead)
+    return reason._replace(because=translate(words, reason.because), instead=instead)
+
+
 def _shown(value: str | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else value
 
@@ -355,11 +364,11 @@ def as_json(plan: ServePlan) -> dict[str, Any]:
     return result
 
 
-def as_text(plan: ServePlan) -> str:
+def as_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
     """Format the command, the environment, the commands of several hosts, and one line for each reason."""
     shown = redacted(plan)
     ranks = "".join(_rank_text(rank) for rank in shown.ranks)
-    return f"{_command_text(shown.env, shown.argv)}\n{ranks}{reasons_text(shown)}"
+    return f"{_command_text(shown.env, shown.argv)}\n{ranks}{reasons_text(shown, words)}"
 
 
 def _rank_text(rank: RankPlan) -> str:
@@ -375,11 +384,11 @@ def _command_text(env: Mapping[str, str], argv: tuple[str, ...]) -> str:
     return "".join(f"{name}={quote(value)} \\\n" for name, value in env.items()) + f"{join(argv)}\n"
 
 
-def reasons_text(plan: ServePlan) -> str:
+def reasons_text(plan: ServePlan, words: Words = IN_ENGLISH) -> str:
     """Format the reasons, one line each, with the rejected alternatives below."""
     return "".join(
         f"{reason.setting} = {reason.value}  [{reason.origin}] {reason.because}\n"
-        + "".join(f"    not {text}\n" for text in reason.instead)
+        + "".join(f"{phrase(words, '    not {}', text)}\n" for text in reason.instead)
         for reason in redacted(plan).reasons
     )
 
