@@ -102,12 +102,13 @@ def _page(project: Project, variants: Sequence[Variant], language: str) -> str:
 
 def _entry(name: str, failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]) -> str:
     up = "../" if labels.folder else ""
-    before = f"[{failure.check}]({up}{_place(failure.check, owners)})" if failure.check else ""
+    english = "（英文）" if labels.folder else ""
+    before = f"[{failure.check}]({up}{_place(failure.check, owners)}){english}" if failure.check else ""
     source = failure.source.removeprefix("docs/")
     facts = (
         labels.fix.format(_prose(words.get(failure.remedy, failure.remedy))),
         labels.before.format(before) if before else "",
-        labels.source.format(source if source == failure.source else f"{up}{source}"),
+        labels.source.format(source) if source == failure.source else labels.source.format(f"{up}{source}") + english,
     )
     cause = _prose(words.get(failure.cause, failure.cause))
     listed = "".join(f"- {text}\n" for text in facts if text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +20,12 @@ from drydock.run.container import check_bucket
 from drydock.run.engine import Here
 from drydock.topology import init, rehearsal
 from drydock.topology.entrypoint_client import Entrypoint, model_folder
+from drydock.topology.findings import read_words, translate_line
 from drydock.topology.plan import Images, plan
 from drydock.topology.plan_model import Because, Rank, TopologyPlan, read_plan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Topology
+from entrypoints.core.language import Words, phrase, translate
 
 ROUTER = "router"
 """The target of the router's image."""
@@ -125,11 +128,11 @@ def report_rehearsal(project: Project, made: TopologyPlan, file: Path, model: st
 
 
 def as_text(made: TopologyPlan) -> str:
-    """Format a plan: each rank's command, then the reasons, then what needs attention."""
-    return "".join(f"{line}\n" for line in _lines(made))
+    """Format a plan in the user's language: each rank's command, then the reasons, then what needs attention."""
+    return "".join(f"{line}\n" for line in _lines(made, read_words(os.environ)))
 
 
-def _lines(made: TopologyPlan) -> Iterator[str]:
+def _lines(made: TopologyPlan, words: Words) -> Iterator[str]:
     yield f"{made.model} on {made.image} ({made.variant})"
     for replica in made.replicas:
         yield ""
@@ -137,13 +140,13 @@ def _lines(made: TopologyPlan) -> Iterator[str]:
         for rank in replica.ranks:
             yield from _rank_lines(rank)
         for reason in replica.reasons:
-            yield from _reason_lines(reason)
+            yield from _reason_lines(reason, words)
     if made.router:
         yield from ("", f"router on {made.router.node} ({made.router.address})", f"  {shlex.join(made.router.argv)}")
     yield ""
     for reason in made.reasons:
-        yield from _reason_lines(reason)
-    yield from ("", *made.findings) if made.findings else ()
+        yield from _reason_lines(reason, words)
+    yield from ("", *(translate_line(words, line) for line in made.findings)) if made.findings else ()
 
 
 def _rank_lines(rank: Rank) -> Iterator[str]:
@@ -154,6 +157,6 @@ def _rank_lines(rank: Rank) -> Iterator[str]:
         yield f"    {env} {shlex.join(words)}".rstrip()
 
 
-def _reason_lines(reason: Because) -> Iterator[str]:
-    yield f"  {reason.setting} = {reason.value}: {reason.because}"
-    yield from (f"      not {text}" for text in reason.instead)
+def _reason_lines(reason: Because, words: Words) -> Iterator[str]:
+    yield f"  {reason.setting} = {reason.value}: {translate(words, reason.because)}"
+    yield from (f"  {phrase(words, '    not {}', translate(words, text))}" for text in reason.instead)

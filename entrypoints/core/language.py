@@ -93,7 +93,7 @@ def translate_error(words: Words, error: EntrypointError) -> str:
     """Return an error in the user's language; a message without a translation follows what its exit code means."""
     message = translate(words, error.message)
     if words and message == error.message:
-        message = f"{words.get(EXIT_CODES[error.code], EXIT_CODES[error.code])}: {message}"
+        message = f"{words.get(EXIT_CODES[error.code], EXIT_CODES[error.code])}：{message}"
     hint = phrase(words, "hint: {}", translate(words, error.hint)) if error.hint else ""
     return f"{message}\n\n{hint}" if hint else message
 

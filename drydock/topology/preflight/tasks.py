@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from drydock.core.files import dumps, unwritable, write_atomically
 from drydock.core.project import Project
 from drydock.model.variant import Variant
 from drydock.topology import tasks as topologies
+from drydock.topology.findings import read_words, translate_finding
 from drydock.topology.entrypoint_client import Entrypoint
 from drydock.topology.plan_model import TopologyPlan
 from drydock.topology.playbook.run import Ssh
@@ -101,7 +103,8 @@ def report(findings: tuple[Finding, ...], junit: str, *, json: bool) -> None:
         with unwritable(Path(junit), "--junit"):
             write_atomically(Path(junit), as_junit(findings, "drydock.topology"))
     shown = [finding for finding in worst_first(findings) if finding.severity != PASS]
-    text = f"{as_text(shown)}{summary(findings)}\n"
+    words = {} if json else read_words(os.environ)
+    text = f"{as_text([translate_finding(words, each) for each in shown], words)}{summary(findings)}\n"
     emit(dumps(to_json(findings)) if json else spelled(text))
     if failed(findings):
         ids = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
