@@ -209,7 +209,9 @@ def _address(place_in_site: Path) -> str:
     """Return the file of the site that a page becomes."""
     if place_in_site.suffix != ".md":
         return str(place_in_site)
-    return str(place_in_site.with_name("index.html") if place_in_site.name == START else place_in_site.with_suffix(".html"))
+    return str(
+        place_in_site.with_name("index.html") if place_in_site.name == START else place_in_site.with_suffix(".html")
+    )
 
 
 def _named(root: Path) -> Iterator[Path]:

@@ -120,7 +120,9 @@ def recorded_texts() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "tests" / "hosts").glob("*/plan.json")):
         for plan in json.loads(path.read_text()).values():
             texts = [text for reason in plan.get("reasons", ()) for text in (reason["because"], *reason["instead"])]
-            yield from ((path.parent.name.partition("-")[0], text) for text in (*texts, *map(str, plan.get("error", ()))))
+            yield from (
+                (path.parent.name.partition("-")[0], text) for text in (*texts, *map(str, plan.get("error", ())))
+            )
 
 
 def test_reasons_and_errors_of_recorded_hosts_are_chinese() -> None:
@@ -140,7 +142,9 @@ def test_reasons_and_errors_of_recorded_hosts_are_chinese() -> None:
 def test_each_text_of_a_finding_of_topologies_is_chinese() -> None:
     words = read_words({"LANG": "zh_CN.UTF-8"})
     texts = [text for known in FINDINGS.values() for text in (known.text, known.passed, known.remediation)]
-    assert [text for text in texts if text.strip("{}") and text not in words and f"{text}; the first" not in words] == []
+    assert [
+        text for text in texts if text.strip("{}") and text not in words and f"{text}; the first" not in words
+    ] == []
 
     line = finding("TOPO-007", "decode differ: replica 2 has 4 ranks")
     assert translate_line(words, line) == (
@@ -156,7 +160,9 @@ def test_a_fatal_error_is_chinese_even_if_its_message_has_no_translation() -> No
     assert all(CHINESE.search(words[meaning]) for meaning in EXIT_CODES.values())
     refused = translate_error(words, EntrypointError(USAGE, "--frob 3: refused by frobnication", "leave the flag out"))
     assert refused == f"{words[EXIT_CODES[USAGE]]}：--frob 3: refused by frobnication\n\n提示：去掉该参数"
-    memory = "m: with -tp 2, of 43.2 GiB usable per device, weights take 219.0 GiB and runtime and activations take 3.5 GiB"
+    memory = (
+        "m: with -tp 2, of 43.2 GiB usable per device, weights take 219.0 GiB and runtime and activations take 3.5 GiB"
+    )
     assert translate_error(words, EntrypointError(DOES_NOT_FIT, memory)) == (
         "m：-tp 2 时，每个设备可用 43.2 GiB，权重占 219.0 GiB，运行时和激活占 3.5 GiB"
     )
